@@ -8,6 +8,7 @@ use std::fmt;
 use tombolo_collectives as coll;
 use tombolo_core::config::{Audience, Environment, Variable};
 use tombolo_core::ops::Mode;
+use tombolo_core::transport::Locality;
 use tombolo_core::{Error, Result, World};
 use tombolo_selector::class::Class;
 use tombolo_selector::report;
@@ -215,8 +216,11 @@ pub fn job(world: &World) -> Section {
     section.row("PEs", format!("{} on {}", world.n_pes(), count(hosts as usize, "host")));
     for host in 0..hosts {
         let here = || places.iter().enumerate().filter(|(_, place)| place.host_index == host);
-        let pes: Vec<String> =
-            here().map(|(pe, place)| format!("{pe} (process {})", place.pid)).collect();
+        let shown = |(pe, place): (usize, &Locality)| match place.pid {
+            0 => pe.to_string(),
+            pid => format!("{pe} (process {pid})"),
+        };
+        let pes: Vec<String> = here().map(shown).collect();
         let name = here().next().map_or("", |(_, place)| place.host_name.as_str());
         section.row(&format!("host {host}"), format!("{name}: PE {}", pes.join(", ")));
     }

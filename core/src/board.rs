@@ -214,6 +214,15 @@ impl Board {
         self.slot(pe).lost.load(Ordering::Acquire) != 0
     }
 
+    /// How many barriers of all PEs PE `pe` had begun when it left the job; none if it has not left.
+    pub fn left_after(&self, pe: usize) -> Option<u64> {
+        let slot = self.slot(pe);
+        let has_left = slot.magic.load(Ordering::Acquire) == MAGIC
+            && [State::Leaving as u32, State::Finished as u32]
+                .contains(&slot.state.load(Ordering::Acquire));
+        has_left.then(|| slot.barriers.load(Ordering::Relaxed))
+    }
+
     /// What PE `pe` last said of itself.
     pub fn report(&self, pe: usize) -> Report {
         let slot = self.slot(pe);

@@ -55,6 +55,10 @@ crate::settings! {
         /// without it: operations on it are dropped, and a wait that lasts 10 s after the loss ends the
         /// job. The same on all PEs.
         User on_loss: OnLoss = "end", "SHMEM_ON_LOSS", alike;
+        /// Time in seconds, at least 1, after which a PE of another host that is waited for and sends nothing by
+        /// TCP, RDMA cards or libfabric is taken for lost. One that is stopped, for example by a debugger, sends
+        /// nothing. The NTB ring has SHMEM_NTB_SILENCE.
+        User silence: Duration = "6", "SHMEM_SILENCE";
         /// How operations are routed: "auto" measures the channels once per machine and keeps the
         /// result, "always" measures at every start, "adaptive" also corrects routes while the
         /// program runs, "off" routes by fixed rules, a path replays a saved table. All PEs must

@@ -12,10 +12,12 @@
 //!
 //! A PE of the same host is lost when its process has ended. The launcher finds out first: by
 //! default it ends the job, else it names the PE and marks it on the status board. The same holds
-//! for it, but that memory shared with it stays as the PE left it: operations go there as before.
+//! for it, but that memory shared with it stays as the PE left it: operations go there as before. Other launchers may
+//! leave a job alone of which a process has died, as `srun` does without `--kill-on-bad-exit`. There each PE looks after
+//! the next one of its host, and ends the job when that is gone.
 
-use crate::board::{State, monotonic_ns};
-use crate::config::OnLoss;
+use crate::board::monotonic_ns;
+use crate::config::{Config, OnLoss};
 use crate::transport::Locality;
 use crate::world::World;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,6 +114,10 @@ impl World {
         let told = self.is_told_lost(pe);
         let lost = told || self.transports().iter().any(|t| t.has_given_up(pe));
         if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() && !told {
+            // What goes by one transport would arrive without what went by another one.
+            for transport in self.transports() {
+                transport.give_up(pe, "another transport has given it up");
+            }
             self.board().miss(self.pe(), pe);
             self.warn_of(pe);
         }
@@ -204,6 +210,7 @@ impl World {
     pub(crate) fn check_losses(&self, routine: &'static str, wait: &mut LongWait) {
         self.check_finalized(routine);
         self.check_service(routine);
+        self.check_neighbour(routine);
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
         let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
         let Some(first) = given_up.or_else(told) else { return };
@@ -234,6 +241,23 @@ impl World {
         }
     }
 
+    /// Ends the job when the PE that this one looks after has died and the launcher leaves it at that. PEs that
+    /// finalise the library end after all of them have come to that.
+    fn check_neighbour(&self, routine: &'static str) {
+        if let Some(neighbour) = &self.neighbour
+            && neighbour.process.has_ended()
+        {
+            std::thread::sleep(NEWS);
+            let (pe, pid) = (neighbour.pe, neighbour.process.pid);
+            self.stop_job(
+                routine,
+                format_args!(
+                    "process {pid}, PE {pe}, has ended without finalizing the library: this wait would last for ever"
+                ),
+            );
+        }
+    }
+
     /// Ends the job when this PE waits in `routine` though another has finalised the library: the
     /// barrier of `shmem_finalize` has opened, so this PE has taken part in it by some other routine. If
     /// it finalises as well, it may be about to learn that the barrier is open, unless it has begun
@@ -245,10 +269,8 @@ impl World {
         }
         let begun = routine.contains(FINALIZE).then(|| self.barriers());
         let gone = |pe: &usize| {
-            let other = self.board().report(*pe);
-            *pe != self.pe()
-                && matches!(other.state, State::Leaving | State::Finished)
-                && begun != Some(other.barriers)
+            let left = self.board().left_after(*pe);
+            *pe != self.pe() && left.is_some() && begun != left
         };
         if let Some(pe) = (0..self.n_pes()).find(gone) {
             self.stop_job(
@@ -273,22 +295,88 @@ impl World {
     }
 }
 
-/// Whether a process of this host is gone, or nothing but an exit code.
-fn has_ended(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |text| is_over(&text))
+/// A PE of this host that this one looks after.
+pub(crate) struct Neighbour {
+    pe: usize,
+    process: Process,
 }
 
-/// Whether a process of which `/proc` tells this has no thread any more that runs. The first one may have ended
-/// before others, and looks then like a process that has.
-fn is_over(stat: &str) -> bool {
-    /// Between the state and the number of threads.
-    const BETWEEN: usize = 16;
-    // The name, in parentheses, may hold any character.
-    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-    let mut fields = rest.split_whitespace();
-    let is_first_over = fields.next().is_some_and(|state| state.starts_with(['Z', 'X']));
-    let threads = fields.nth(BETWEEN).and_then(|number| number.parse::<u64>().ok());
-    is_first_over && threads.is_none_or(|threads| threads <= 1)
+impl Neighbour {
+    /// The next PE of the host, where this PE has to look after it: `oshrun` does that for all of its PEs.
+    pub(crate) fn of(pe: usize, localities: &[Locality], config: &Config) -> Option<Neighbour> {
+        if config.board_fd.is_some() || config.on_loss == OnLoss::Continue {
+            return None;
+        }
+        let others = (pe + 1..localities.len()).chain(0..pe);
+        let next =
+            others.into_iter().find(|other| localities[*other].host == localities[pe].host)?;
+        let pid = localities[next].pid;
+        let process = Process::of(pid).filter(|_| pid != localities[pe].pid)?;
+        Some(Neighbour { pe: next, process })
+    }
+}
+
+/// A process that was seen running.
+struct Process {
+    pid: i32,
+    /// When it was started: another one may get its number.
+    started: u64,
+}
+
+impl Process {
+    /// None where the system does not show that it runs.
+    fn of(pid: i32) -> Option<Process> {
+        let stat = Stat::read(&stat_of(pid).ok()?)?;
+        (!stat.is_over).then_some(Process { pid, started: stat.started })
+    }
+
+    fn has_ended(&self) -> bool {
+        match stat_of(self.pid) {
+            Ok(text) => {
+                Stat::read(&text).is_some_and(|stat| stat.is_over || stat.started != self.started)
+            }
+            Err(error) => is_of_no_process(&error),
+        }
+    }
+}
+
+/// What `/proc` tells of a process.
+struct Stat {
+    /// No thread runs any more. The first one may have ended before others, and looks then like a process that has.
+    is_over: bool,
+    /// In ticks since the system was started.
+    started: u64,
+}
+
+impl Stat {
+    fn read(text: &str) -> Option<Stat> {
+        /// Between the state and the number of threads.
+        const BETWEEN: usize = 16;
+        // The name, in parentheses, may hold any character.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        let is_first_over = fields.next()?.starts_with(['Z', 'X']);
+        let threads = fields.nth(BETWEEN)?.parse::<u64>().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
+        Some(Stat { is_over: is_first_over && threads <= 1, started })
+    }
+}
+
+fn stat_of(pid: i32) -> std::io::Result<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+}
+
+/// Whether a process is not there: since before its file was to be opened, or read.
+fn is_of_no_process(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// Whether a process of this host is gone, or nothing but an exit code. Of one whose number is not known (0) nobody can tell.
+fn has_ended(pid: i32) -> bool {
+    match stat_of(pid) {
+        _ if pid == 0 => false,
+        Ok(text) => Stat::read(&text).is_some_and(|stat| stat.is_over),
+        Err(error) => is_of_no_process(&error),
+    }
 }
 
 #[cfg(test)]
@@ -319,15 +407,37 @@ mod tests {
     fn a_process_whose_first_thread_alone_has_ended_goes_on() {
         let stat = |state: char, threads: usize| {
             let between = vec!["0"; 16].join(" ");
-            format!("7 (a) Z (b) {state} {between} {threads} 0 99 0 0\n")
+            let text = format!("7 (a) Z (b) {state} {between} {threads} 0 99 0 0\n");
+            let stat = Stat::read(&text).unwrap();
+            assert_eq!(stat.started, 99);
+            stat.is_over
         };
         let all = [('Z', 2), ('Z', 1), ('X', 1), ('S', 1), ('R', 9)];
-        let over = all.map(|(state, threads)| is_over(&stat(state, threads)));
-        assert_eq!(over, [false, true, true, false, false]);
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(
+            all.map(|(state, threads)| stat(state, threads)),
+            [false, true, true, false, false]
+        );
+        let own = stat_of(std::process::id() as i32).unwrap();
         let threads = own.rsplit_once(')').unwrap().1.split_whitespace().nth(17).unwrap();
         assert!(threads.parse::<u64>().unwrap() >= 1);
-        assert!(!is_over("") && !is_over(&own));
+        assert!(Stat::read("").is_none() && !Stat::read(&own).unwrap().is_over);
+    }
+
+    #[test]
+    fn a_process_is_told_from_another_one_with_its_number() {
+        let own = Process::of(std::process::id() as i32).unwrap();
+        assert!(!own.has_ended());
+        assert!(Process { started: own.started + 1, ..own }.has_ended());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id() as i32).unwrap();
+        assert!(!process.has_ended());
+        child.kill().unwrap();
+        while !process.has_ended() {
+            std::thread::yield_now();
+        }
+        assert!(Process::of(process.pid).is_none());
+        child.wait().unwrap();
+        assert!(process.has_ended() && Process::of(process.pid).is_none());
     }
 
     #[test]

@@ -374,7 +374,7 @@ pub struct Locality {
     pub local_index: u32,
     /// Name of the host, for people.
     pub host_name: String,
-    /// Process id on its host.
+    /// Process id on its host; 0 if this process numbers processes in another namespace.
     pub pid: i32,
     /// Of the first PE of a host: addresses by which other hosts may reach it, with their networks. None on
     /// emulated hosts.
@@ -552,6 +552,10 @@ pub trait Transport: Send + Sync {
     fn has_given_up(&self, _pe: usize) -> bool {
         false
     }
+
+    /// Gives up `pe` because the program goes on without it: what is issued to it from now on fails, and what is
+    /// under way may. A transport that cannot give up a single PE does nothing.
+    fn give_up(&self, _pe: usize, _why: &str) {}
 
     /// Why this transport has given up `pe`, in words for people; none if it does not tell.
     fn why_given_up(&self, _pe: usize) -> Option<String> {

@@ -9,7 +9,7 @@ use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
 use crate::load::{Load, Loads};
-use crate::loss::{LongWait, Losses};
+use crate::loss::{LongWait, Losses, Neighbour};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::reroute::{Dropped, Observer};
@@ -84,6 +84,7 @@ pub struct World {
     /// Transports that have failed towards a PE.
     dropped: Mutex<Dropped>,
     losses: Losses,
+    pub(crate) neighbour: Option<Neighbour>,
     observer: OnceLock<Box<dyn Observer>>,
     watcher: OnceLock<Watcher>,
     patience: Patience,

@@ -75,6 +75,8 @@ struct Hello {
     host: u64,
     processors: u64,
     pid: i32,
+    /// The namespace in which the process has this number.
+    numbered_by: u64,
     host_name: String,
     settings: Vec<Setting>,
     notices: Vec<String>,
@@ -86,7 +88,9 @@ struct Hello {
 
 impl Hello {
     fn encode(&self) -> String {
-        let Hello { host, processors, pid, host_name, settings, notices, need, .. } = self;
+        let Hello {
+            host, processors, pid, numbered_by, host_name, settings, notices, need, ..
+        } = self;
         let (several_threads, networks) = (self.several_threads, &self.networks);
         let Need { heap, statics, address } = need;
         let address: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -94,7 +98,7 @@ impl Hello {
         let list = |items: Vec<String>| items.join(&SEPARATOR.to_string());
         let (settings, notices) = (list(settings.collect()), list(notices.clone()));
         format!(
-            "{VERSION}\n{host}\n{processors}\n{pid}\n{host_name}\n{settings}\n{notices}\n\
+            "{VERSION}\n{host}\n{processors}\n{pid}\n{numbered_by}\n{host_name}\n{settings}\n{notices}\n\
              {heap}\n{statics}\n{address}\n{several_threads}\n{networks}"
         )
     }
@@ -116,6 +120,7 @@ impl Hello {
             host: fields.next()?.parse().ok()?,
             processors: fields.next()?.parse().ok()?,
             pid: fields.next()?.parse().ok()?,
+            numbered_by: fields.next()?.parse().ok()?,
             host_name: fields.next()?.to_owned(),
             settings: items(fields.next()?).into_iter().map(setting).collect::<Option<_>>()?,
             notices: items(fields.next()?),
@@ -204,6 +209,7 @@ pub fn localities(
         host: host_id(config),
         processors: processors_id(config),
         pid: std::process::id() as i32,
+        numbered_by: std::fs::metadata("/proc/self/ns/pid").map_or(0, |names| names.ino()),
         host_name,
         settings,
         notices: config.notices.iter().map(|notice| plain(notice)).collect(),
@@ -248,13 +254,16 @@ pub fn localities(
         notices.into_iter().for_each(|notice| tracing::warn!("{notice}"));
     }
     let several_threads = hellos.iter().any(|hello| hello.several_threads);
+    let own_names = hellos[me].numbered_by;
     let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
     let locality = |hello: Hello| {
         let next = hosts.len() as u32;
         let (host_index, count) = hosts.entry(hello.host).or_insert((next, 0));
         let local_index = *count;
         *count += 1;
-        let Hello { host, processors, pid, host_name, need, networks, .. } = hello;
+        let Hello { host, processors, pid, numbered_by, host_name, need, networks, .. } = hello;
+        // Its number says something to this process only if both have theirs from the same namespace.
+        let pid = if numbered_by == own_names { pid } else { 0 };
         let host_index = *host_index;
         let networks = match local_index {
             0 => networks.split(SEPARATOR).filter_map(|one| one.parse().ok()).collect(),
@@ -467,6 +476,7 @@ mod tests {
             host: 7,
             processors: 8,
             pid: 9,
+            numbered_by: 10,
             host_name,
             settings,
             notices,
@@ -476,7 +486,8 @@ mod tests {
         };
         let text = hello.encode();
         let read = Hello::decode(&text).unwrap().unwrap();
-        assert_eq!((read.host, read.processors, read.pid, &*read.host_name), (7, 8, 9, "h n"));
+        assert_eq!((read.host, read.processors, &*read.host_name), (7, 8, "h n"));
+        assert_eq!((read.pid, read.numbered_by), (9, 10));
         assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
         assert_eq!((read.need, read.several_threads), (hello.need, true));
         assert_eq!(read.networks, networks);

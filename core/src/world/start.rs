@@ -14,7 +14,7 @@ use crate::control;
 use crate::copier::{self, Copier};
 use crate::error::{Error, Result};
 use crate::load::{Load, Loads};
-use crate::loss::Losses;
+use crate::loss::{Losses, Neighbour};
 use crate::memory::common::{Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
@@ -129,6 +129,7 @@ impl World {
             devices,
             dropped: Mutex::default(),
             losses: Losses::none(localities.len()),
+            neighbour: Neighbour::of(pe, &localities, &config),
             observer: OnceLock::new(),
             watcher: OnceLock::new(),
             patience,

@@ -169,11 +169,15 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
                 false => Err(ran.account("expected the output of PE 2").into()),
             }
         }));
-        let (program, srun_) = (programs.killed.clone(), srun.clone());
-        trials.push(trial(format!("a killed PE ends a job of srun {mpi}"), missing, move || {
-            let mut srun = srun_(&["-n3", mpi], &[])?;
-            fails(launch(srun.arg(program.executable()?))?).map(drop)
-        }));
+        // By default srun leaves the other PEs alone.
+        for option in ["-K", "--kill-on-bad-exit=0"] {
+            let (program, srun) = (programs.killed.clone(), srun.clone());
+            let name = format!("a killed PE ends a job of srun {mpi} {option}");
+            trials.push(trial(name, missing, move || {
+                let mut srun = srun(&["-n3", mpi, option], &[])?;
+                fails(launch(srun.arg(program.executable()?))?).map(drop)
+            }));
+        }
         let (oshrun, oshinfo) = (programs.tool("oshrun"), programs.tool("oshinfo"));
         let srun = srun.clone();
         trials.push(trial(
