@@ -308,8 +308,15 @@ fn a_crash_gives_its_code_over_a_network(program: &Arc<Program>) -> Trial {
 }
 
 /// A PE that is stopped for a while, and a link that damages or delays packets, end no job.
-fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 3] {
-    let cases: [(_, &[&str], _, _, _); 3] = [
+fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 4] {
+    let cases: [(_, &[&str], _, _, _); 4] = [
+        (
+            "a PE that is stopped is waited for over TCP as long as SHMEM_SILENCE says",
+            &["-x", "SHMEM_TRANSPORTS=shm,tcp", "-x", "SHMEM_SILENCE=60"],
+            "",
+            ["1", "1", "7500"],
+            "",
+        ),
         (
             "a PE that is stopped for 3 s is waited for",
             &[],

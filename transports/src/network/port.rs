@@ -105,6 +105,13 @@ impl<N: Network> Port<N> {
         &self.lost
     }
 
+    /// Gives up a peer.
+    pub fn give_up(&self, pe: usize, why: &str) {
+        if let Some(engine) = self.lock().as_mut() {
+            engine.give_up(pe, why);
+        }
+    }
+
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.lock().as_ref().map_or_else(Counters::default, Engine::counters)

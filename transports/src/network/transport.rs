@@ -159,6 +159,12 @@ impl<B: BackEnd> Transport for Over<B> {
         self.opened.as_ref().is_some_and(|opened| opened.port.lost().has(pe))
     }
 
+    fn give_up(&self, pe: usize, why: &str) {
+        if let Some(opened) = &self.opened {
+            opened.port.give_up(pe, why);
+        }
+    }
+
     fn why_given_up(&self, pe: usize) -> Option<String> {
         self.opened.as_ref()?.port.lost().why(pe)
     }

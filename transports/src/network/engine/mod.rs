@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::registration::{Cache, Slab};
 use tombolo_core::transport::{Blocks, Remote, SegmentKind, Status, Stream};
@@ -144,6 +145,8 @@ pub struct Engine<N: Network> {
     past: Option<Past>,
     polls: u32,
     pub(crate) looked_ns: u64,
+    /// How long a peer may be silent while something waits for it.
+    silence_ns: u64,
     /// Time in which this process ran, nanoseconds: a process that was stopped finds nobody lost.
     pub(crate) clock: u64,
     counters: Counters,
@@ -161,7 +164,16 @@ enum Owner {
     Receive(usize),
 }
 
+/// How long a peer may be silent while something waits for it, if nobody says.
+const SILENCE: Duration = Duration::from_secs(6);
+
 impl<N: Network> Engine<N> {
+    /// How long a peer may be silent while something waits for it; a second at least.
+    pub fn has_patience_for(&mut self, silence: Duration) {
+        let silence = silence.max(Duration::from_secs(1));
+        self.silence_ns = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
+    }
+
     /// Takes over an endpoint. `own` are registered with it, and stay valid until the engine goes.
     pub fn new(
         mut net: N,
@@ -213,6 +225,7 @@ impl<N: Network> Engine<N> {
             past: None,
             polls: 0,
             looked_ns: monotonic_ns(),
+            silence_ns: SILENCE.as_nanos() as u64,
             clock: 0,
             counters: Counters::default(),
         };

@@ -2,7 +2,7 @@
 //! What is known of each peer, and how it is found to be gone.
 //!
 //! A peer is lost when an operation on it fails for another reason than a refusal, or when it has
-//! been silent for [`SILENCE_NS`] while something waits for it. So that something does, a peer that
+//! been silent for `SHMEM_SILENCE` while something waits for it. So that something does, a peer that
 //! was used and has been silent for [`QUIET_NS`] is sent an empty request. The network itself may
 //! wait far longer, such as a quarter of an hour where it is TCP.
 
@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::SegmentKind;
 
-/// How long a peer may be silent while something waits for it.
-const SILENCE_NS: u64 = 6_000_000_000;
-/// How long a peer may be silent before it is asked for a sign of life. Together with `SILENCE_NS`
+/// How long a peer may be silent before it is asked for a sign of life. Together with the usual `SHMEM_SILENCE`
 /// and the time between looks less than 10 seconds, which is what users are told.
 const QUIET_NS: u64 = 2_000_000_000;
 /// Time between looks at the peers.
@@ -221,9 +219,9 @@ impl<N: Network> Engine<N> {
             }
             let peer = &self.peers[pe as usize];
             if peer.is_awaited() || is_blocked {
-                if silent > SILENCE_NS {
+                if silent > self.silence_ns {
                     let seconds = silent / 1_000_000_000;
-                    self.lose(pe, &format!("nothing came from it for {seconds} s"));
+                    self.lose(pe, &format!("nothing came from it for {seconds} s (SHMEM_SILENCE)"));
                 }
             } else if silent > QUIET_NS {
                 self.ask_for_sign(pe);
@@ -236,6 +234,13 @@ impl<N: Network> Engine<N> {
         if self.open_batch(pe).is_some() {
             self.use_peer(pe);
             self.flush(pe);
+        }
+    }
+
+    /// Gives up a peer for a reason of others.
+    pub fn give_up(&mut self, pe: usize, why: &str) {
+        if pe < self.peers.len() {
+            self.lose(pe as u32, why);
         }
     }
 
