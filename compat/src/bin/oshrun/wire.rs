@@ -346,7 +346,7 @@ mod tests {
             read::<Order>(&mut &b"hello, is this a shell?"[..]).unwrap_err().contains("no frame")
         );
         let unknown = [1, 0, 0, 0, 200];
-        assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("malformed"));
+        assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("cannot be read"));
     }
 
     mod garbage {

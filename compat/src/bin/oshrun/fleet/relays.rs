@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((text(from_out), text(from_err)), ("abc".into(), "error".into()));
         let told = told.into_inner();
         assert_eq!(told[0], "Some(7) Some(3)");
-        assert!(told[1].starts_with("None is lost: its relay sends a frame of"), "{told:?}");
+        assert!(told[1].starts_with("None is lost: its relay sends a message of"), "{told:?}");
         assert_eq!(told.len(), 2);
     }
 }

@@ -169,7 +169,7 @@ fn nobody_is_told_to_pass_an_option_as_a_value() {
 fn the_program_is_not_taken_for_a_variable() {
     for line in ["-n 2 -x ./prog", "-x a.out", "-x /bin/true", "-x 1A p", "p : -x ./q"] {
         let told = refusal(line);
-        assert!(told.contains("no name of a variable"), "{line}: {told}");
+        assert!(told.contains("not a name of a variable"), "{line}: {told}");
     }
     for line in ["-x PATH p", "-x not_set_anywhere_1 p", "-x my.name=1 p", "-x A-b= p"] {
         assert!(plan(line).is_ok(), "{line}");
