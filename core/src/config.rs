@@ -61,8 +61,8 @@ crate::settings! {
         User silence: Duration = "6", "SHMEM_SILENCE";
         /// How operations are routed: "auto" measures the channels once per machine and keeps the
         /// result, "always" measures at every start, "adaptive" also corrects routes while the
-        /// program runs, "off" routes by fixed rules, a path replays a saved table. All PEs must
-        /// measure, or replay a table, or route by fixed rules.
+        /// program runs, "off" routes by fixed rules, the path of a saved table (a file tuning-*.json of the
+        /// cache directory) takes that table. All PEs must measure, or take a table, or route by fixed rules.
         User tune: Tune = "auto", "SHMEM_TUNE", alike;
         /// Time that measuring may take at start, all PEs together, in milliseconds.
         User tune_budget: Millis = "150", "SHMEM_TUNE_BUDGET";
@@ -86,7 +86,7 @@ crate::settings! {
         /// makes the copy; the program helps while it waits. "auto": 4 MiB, or 256 KiB shortly after another
         /// such transfer, if each PE has two processors.
         User overlap: Least = "auto", "SHMEM_OVERLAP";
-        /// Where measurements are kept: a directory of your own, or "off". Empty is
+        /// The cache directory, where measurements are kept as saved tables: a directory of your own, or "off". Empty is
         /// $XDG_CACHE_HOME/tombolo, or ~/.cache/tombolo.
         User tune_cache: CacheDirectory = "", "SHMEM_TUNE_CACHE";
         /// Writes from PE 0 at start what was measured and why each route was chosen: text, json or

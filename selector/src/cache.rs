@@ -27,6 +27,9 @@ const FORMAT: u32 = 3;
 /// Doubtful measurements are used for this long; see [`Measurements::doubt`]. Then a job measures again.
 pub const DOUBTFUL_FOR: Duration = Duration::from_secs(600);
 
+const NO_TABLE: &str =
+    "it is not a saved table; saved tables are the files tuning-*.json in the cache directory";
+
 /// Tables that are kept.
 const KEPT: usize = 32;
 /// What names of files begin with.
@@ -60,8 +63,7 @@ impl Saved {
         struct Head {
             format: u32,
         }
-        let head: Head =
-            serde_json::from_str(text).map_err(|_| "it is not a saved table".to_owned())?;
+        let head: Head = serde_json::from_str(text).map_err(|_| NO_TABLE.to_owned())?;
         if head.format != FORMAT {
             return Err(format!("format {} is not format {FORMAT}", head.format));
         }

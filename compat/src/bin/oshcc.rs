@@ -15,8 +15,8 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 Compile and link OpenSHMEM programs.
 
-Usage: oshcc [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...     for C
-       oshc++ [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...    for C++ (also oshCC, oshcxx)
+Usage: oshcc [OWN OPTIONS] [OPTIONS OF THE COMPILER] FILE...     for C
+       oshc++ [OWN OPTIONS] [OPTIONS OF THE COMPILER] FILE...    for C++ (also oshCC, oshcxx)
 
 Own options:
 @OPTIONS@

@@ -37,7 +37,7 @@ struct Options {
     #[arg(long, default_value = "32m", value_parser = size)]
     size: usize,
 
-    /// Interrupts for each side; the machines' devices are given the same number
+    /// Interrupts for each side, 1 to 16; the machines' devices are given the same number
     #[arg(long, default_value = "2", value_parser = tool::whole(1, 16))]
     vectors: u32,
 

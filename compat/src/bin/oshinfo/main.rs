@@ -101,7 +101,7 @@ struct Options {
     #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
     by: Option<By>,
 
-    /// Bytes that each pair of PEs exchanges, such as 8 or 64k; several sizes if left out
+    /// Bytes that one PE sends to another, such as 8 or 64k; several sizes if left out
     #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT, value_parser = size)]
     size: Option<u64>,
 

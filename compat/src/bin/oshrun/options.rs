@@ -117,15 +117,15 @@ struct Options {
     #[arg(long, value_enum, default_value = "none")]
     bind: Bind,
 
-    /// Run on these machines, with so many PEs on each: "n1:4,n2:4"
+    /// Run on these machines, with so many PEs on each: "n1:4,n2:4" (also -host)
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["hosts", "hostfile"])]
     host: Vec<String>,
 
-    /// Run on the machines that a file names, one a line: "n1 slots=4"
+    /// Run on the machines that a file names, one a line: "n1 slots=4" (also -hostfile)
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
 
-    /// Number of PEs on each machine (-ppn is understood as well)
+    /// Number of PEs on each machine (also -ppn)
     #[arg(long, value_name = "COUNT", value_parser = parse_count, conflicts_with = "hosts")]
     ppn: Option<usize>,
 
@@ -137,7 +137,7 @@ struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_silence)]
     silence: Duration,
 
-    /// Run the PEs in this directory
+    /// Run the PEs in this directory (also -wdir)
     #[arg(long, value_name = "DIRECTORY")]
     wdir: Option<PathBuf>,
 
@@ -149,7 +149,8 @@ struct Options {
     #[arg(long, value_enum, default_value = "block")]
     placement: Placement,
 
-    /// Make links between emulated hosts fail: "link 1 down at 200ms; up at 800ms; host 2 die at 1s"
+    /// Make links between emulated hosts fail: "link 1 down at 200ms; up at 800ms; host 2 die at 1s"; see oshrun(1) for
+    /// all faults
     #[arg(long, value_name = "PLAN", default_value = "", hide_default_value = true)]
     fault: FaultPlan,
 
@@ -164,7 +165,7 @@ struct Options {
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     trace: Option<PathBuf>,
 
-    /// With --trace: keep so many events of each PE, the latest
+    /// With --trace: keep so many events of each PE, the latest [default: 65536]
     #[arg(long, value_name = "COUNT", requires = "trace", value_parser = parse_events)]
     trace_events: Option<usize>,
 
@@ -175,7 +176,7 @@ struct Options {
 /// What may differ from one program of a job to the next.
 #[derive(Args)]
 struct Section {
-    /// Number of PEs (-np is understood as well) [default: 1, or as many as the machines take]
+    /// Number of PEs (also -np) [default: 1, or as many as the machines take]
     #[arg(short = 'n', long = "np", value_name = "COUNT")]
     #[arg(allow_hyphen_values = true, value_parser = parse_count)]
     count: Option<usize>,
