@@ -46,7 +46,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
     algorithms: &[
         Algorithm {
             name: "dissemination",
-            about: "in each round the distance to whom a member tells doubles",
+            about: "in round k each member signals the member 2^k places on",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: |group, _| estimate::sync_by_dissemination(group),
@@ -54,7 +54,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members of a host meet, then hosts by dissemination",
+            about: "members signal the first one of their host; these first ones run dissemination, then signal their hosts",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_by_hosts(group),
@@ -62,7 +62,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         },
         Algorithm {
             name: "first",
-            about: "members tell the first one, which tells all",
+            about: "all members signal the first one, which then signals all",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_by_first(group),
@@ -70,7 +70,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each tells all",
+            about: "each member signals every other one",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_by_all(group),
@@ -78,7 +78,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "each member notifies its neighbours in the ring, then forwards their notifications",
+            about: "in n/2 steps each member signals both its neighbours in the ring of members",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_both_ways(group),
@@ -95,7 +95,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
     algorithms: &[
         Algorithm {
             name: "put",
-            about: "the root puts to all, then all meet",
+            about: "the root puts to every member, then a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::broadcast_put,
@@ -103,7 +103,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "get",
-            about: "all meet, get from the root, and meet again",
+            about: "a barrier, every member gets from the root, a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::broadcast_get,
@@ -111,7 +111,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "signal",
-            about: "the root puts to each with a signal",
+            about: "the root puts to each member with a signal",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_signal,
@@ -119,7 +119,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "tell",
-            about: "the root tells each, which gets from the root and tells it",
+            about: "the root signals each member, which gets from the root and signals back",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_tell,
@@ -127,7 +127,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "tree",
-            about: "members that have the data send them on, so that their number doubles",
+            about: "binomial tree: members that have the data send it on, so that their number doubles in each round",
             taken: Taken::OnRequest,
             applies: with_memory,
             cost_ns: estimate::broadcast_tree,
@@ -135,7 +135,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "a tree of hosts; on each one member gets the data, and the others from it",
+            about: "binomial tree of hosts; one member of each host receives the data, and the others get it from there",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_by_hosts,
@@ -143,7 +143,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "relay",
-            about: "a tree of hosts; on each one member gets the data, and puts them to the others",
+            about: "binomial tree of hosts; one member of each host receives the data, and puts it to the others",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_relay,
@@ -151,7 +151,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "chain",
-            about: "from member to member in pieces",
+            about: "pipelined chain: from member to member in pieces",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::chain,
@@ -159,7 +159,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "from member to member in pieces, both ways round the ring of members",
+            about: "two pipelined chains from the root, each half way round the ring of members",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_both_ways,
@@ -167,7 +167,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "halves",
-            about: "from member to member in pieces, half of the data each way round, and what is between them half way",
+            about: "two pipelined chains in opposite directions: first pieces go mostly right, last ones mostly left",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_halves,
@@ -175,7 +175,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "scatter",
-            about: "a share to each member, then the shares go round the ring of members",
+            about: "the root sends a share to each member, then the shares go round the ring of members",
             taken: Taken::OnRequest,
             applies: broadcast::fills_all,
             cost_ns: estimate::broadcast_scatter,
@@ -192,7 +192,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
     algorithms: &[
         Algorithm {
             name: "put",
-            about: "members publish lengths and meet, then each puts to all, and all meet",
+            about: "members publish lengths, a barrier, each member puts to every other one, a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: |group, _| estimate::collect_put(group),
@@ -200,7 +200,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
         },
         Algorithm {
             name: "signal",
-            about: "members send all their lengths, with blocks that are short; long ones are put with signals",
+            about: "members send each other their lengths, with blocks that are short; long ones are put with signals",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::collect_signal(group),
@@ -208,7 +208,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
         },
         Algorithm {
             name: "eager",
-            about: "members send all their lengths with blocks of up to 16 KiB; longer ones are put with signals",
+            about: "members send each other their lengths, with blocks of up to 16 KiB; longer ones are put with signals",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::collect_eager(group),
@@ -216,7 +216,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            about: "members send to the first one of their host; these first ones exchange the blocks of their hosts",
             taken: Taken::ByCost,
             applies: by_hosts::can_gather,
             cost_ns: |group, _| estimate::collect_by_hosts(group),
@@ -233,7 +233,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
     algorithms: &[
         Algorithm {
             name: "put",
-            about: "each puts to all, then all meet",
+            about: "each member puts to every other one, then a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::all_put,
@@ -241,7 +241,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends its block to the team's buffer at every member",
+            about: "each member sends its block to the team's buffer at every other one",
             taken: Taken::ByCost,
             applies: |group, call| in_letters(group, call.len),
             cost_ns: estimate::letters,
@@ -249,7 +249,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "signal",
-            about: "each puts to all with signals",
+            about: "each member puts to every other one with a signal",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::signals,
@@ -257,7 +257,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "ring",
-            about: "blocks go round the ring of members",
+            about: "blocks go from neighbour to neighbour round the ring of members",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::gather_ring,
@@ -265,7 +265,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "blocks go both ways round the ring of members",
+            about: "blocks go from neighbour to neighbour both ways, half way round the ring of members",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::both_ways,
@@ -273,7 +273,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "doubling",
-            about: "members send what they have to others that lack it, so that it doubles (Bruck)",
+            about: "Bruck's algorithm: in round k each member sends up to 2^k blocks to the member 2^k places back",
             taken: Taken::ByCost,
             applies: gather::fits_doubling,
             cost_ns: estimate::gather_doubling,
@@ -281,7 +281,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            about: "members send to the first one of their host; these first ones exchange the blocks of their hosts",
             taken: Taken::ByCost,
             applies: by_hosts::can_gather,
             cost_ns: estimate::gather_by_hosts,
@@ -298,7 +298,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
     algorithms: &[
         Algorithm {
             name: "put",
-            about: "each puts to each, then all meet",
+            about: "each member puts to every other one, then a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::all_put,
@@ -306,7 +306,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends each its block to memory of the team",
+            about: "each member sends its blocks to the team's buffers at the others",
             taken: Taken::ByCost,
             applies: |group, call| in_letters(group, call.len),
             cost_ns: estimate::letters,
@@ -314,7 +314,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
         },
         Algorithm {
             name: "signal",
-            about: "each puts to each with signals",
+            about: "each member puts to every other one with a signal",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::blocks_by_signals,
@@ -322,7 +322,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "blocks go both ways round the ring of members, and each takes its own",
+            about: "blocks go from neighbour to neighbour both ways round the ring of members; each member takes its own",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::exchange_both_ways,
@@ -330,7 +330,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
         },
         Algorithm {
             name: "doubling",
-            about: "half of all blocks go to one other member, those of others too, at twice the distance each time (Bruck)",
+            about: "Bruck's algorithm: log2(n) rounds, each with half of all blocks",
             taken: Taken::OnRequest,
             applies: with_memory,
             cost_ns: estimate::exchange_doubling,
@@ -339,7 +339,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            about: "members send to the first one of their host; these first ones exchange the blocks of their hosts",
             taken: Taken::ByCost,
             applies: by_hosts::can_exchange,
             cost_ns: estimate::exchange_by_hosts,
@@ -356,7 +356,7 @@ pub(crate) static ALLTOALLS: Operation<Alltoalls> = Operation {
     algorithms: &[
         Algorithm {
             name: "put",
-            about: "each puts to each, element by element where memory is not mapped, then all meet",
+            about: "each member puts to every other one, element by element where memory is not mapped, then a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::put_elements,
@@ -364,7 +364,7 @@ pub(crate) static ALLTOALLS: Operation<Alltoalls> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends each its block to memory of the team, in parts",
+            about: "each member sends its blocks to the team's buffers at the others, in parts",
             taken: Taken::ByCost,
             applies: |group, call| in_parts(group, call, strided::exchanged_max),
             cost_ns: estimate::exchange_in_parts,
@@ -372,7 +372,7 @@ pub(crate) static ALLTOALLS: Operation<Alltoalls> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "blocks go both ways round the ring of members, and each takes its own",
+            about: "blocks go from neighbour to neighbour both ways round the ring of members; each member takes its own",
             taken: Taken::ByCost,
             applies: |group, call| in_parts(group, call, strided::passed_max),
             cost_ns: estimate::pass_in_parts,
@@ -380,7 +380,7 @@ pub(crate) static ALLTOALLS: Operation<Alltoalls> = Operation {
         },
         Algorithm {
             name: "doubling",
-            about: "half of all blocks go to one other member, those of others too, at twice the distance each time (Bruck)",
+            about: "Bruck's algorithm: log2(n) rounds, each with half of all blocks",
             taken: Taken::OnRequest,
             applies: |group, call| in_parts(group, call, strided::doubled_max),
             cost_ns: estimate::exchange_doubling,
@@ -397,7 +397,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
     algorithms: &[
         Algorithm {
             name: "publish",
-            about: "members show their elements and meet, then each combines those of all",
+            about: "members publish their elements, a barrier, then each member combines those of all",
             taken: Taken::ByCost,
             applies: reduce::fits_words,
             cost_ns: estimate::publish,
@@ -405,7 +405,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "share",
-            about: "all meet, each combines a share and puts it to all, and all meet again",
+            about: "a barrier, each member combines a share and puts the result to all, a barrier",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::share,
@@ -413,7 +413,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends its elements to all, and combines those of all",
+            about: "each member sends its elements to all others, and combines those of all",
             taken: Taken::ByCost,
             applies: |group, call| in_letters(group, call.bytes()),
             cost_ns: estimate::reduce_exchange,
@@ -421,7 +421,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "doubling",
-            about: "members send to one other, and what they have combined to one at twice the distance",
+            about: "recursive doubling: in round k each member exchanges what it has combined with the one 2^k places away",
             taken: Taken::ByCostIfExact,
             applies: reduce_push::fits_block,
             cost_ns: estimate::reduce_doubling,
@@ -429,7 +429,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "gather",
-            about: "members gather the elements of all by doubling, and each combines them in order",
+            about: "each member gathers the elements of all by Bruck's algorithm, and combines them in order",
             taken: Taken::ByCost,
             applies: reduce_push::fits_gathered,
             cost_ns: estimate::reduce_gathered,
@@ -437,7 +437,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "scatter",
-            about: "each sends each its share, combines its own, and sends the result to all",
+            about: "each member receives a share of the elements of all, combines it, and sends the result to all",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::reduce_scatter,
@@ -445,7 +445,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "pairwise",
-            about: "as scatter, in one piece, by way of the result arrays",
+            about: "as scatter, in one piece, through the result arrays",
             taken: Taken::ByCost,
             applies: reduce_pairwise::applies,
             cost_ns: estimate::reduce_pairwise,
@@ -453,7 +453,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "ring",
-            about: "shares go round the ring of members and are combined on the way, then results",
+            about: "shares are combined from neighbour to neighbour round the ring of members, then the results go round",
             taken: Taken::ByCostIfExact,
             applies: with_memory,
             cost_ns: estimate::reduce_ring,
@@ -461,7 +461,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "meet",
-            about: "shares are combined by a member half way round the ring, to which elements come from both sides",
+            about: "shares go both ways to the member that owns them, combined on the way; the results go back the same ways",
             taken: Taken::ByCostIfExact,
             applies: with_memory,
             cost_ns: estimate::reduce_meet,
@@ -469,7 +469,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "elements go both ways round the ring of members, and all combine those of all",
+            about: "elements go from neighbour to neighbour both ways round the ring, and each member combines those of all",
             taken: Taken::ByCost,
             applies: |group, call| in_letters(group, call.bytes()),
             cost_ns: estimate::reduce_both_ways,
@@ -477,7 +477,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "levels",
-            about: "members of a host combine, then those at the same place of each host, for all",
+            about: "members of a host combine a share each, then with the member at the same place of each other host",
             taken: Taken::ByCostIfExact,
             applies: |group, _| levels::are_even(group),
             cost_ns: estimate::reduce_by_levels,
@@ -485,7 +485,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members send to the first of their host, and these combine the elements of all",
+            about: "members send to the first one of their host; these first ones combine the elements of all",
             taken: Taken::ByCost,
             applies: by_hosts::can_reduce,
             cost_ns: estimate::reduce_by_hosts,
@@ -493,7 +493,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "turns",
-            about: "hosts combine one after another, by their first members or by shares, and the result goes back",
+            about: "one host after another combines its elements with the result of the one before; the result goes back",
             taken: Taken::ByCost,
             applies: by_hosts::can_gather,
             cost_ns: estimate::reduce_in_turns,
@@ -510,7 +510,7 @@ pub(crate) static SCAN: Operation<Scan> = Operation {
     algorithms: &[
         Algorithm {
             name: "share",
-            about: "each adds up a share member by member and puts each sum to whom it belongs",
+            about: "each member adds up a share of the elements of all, and puts each prefix sum to its member",
             taken: Taken::ByCost,
             applies: always,
             cost_ns: estimate::share,
@@ -518,7 +518,7 @@ pub(crate) static SCAN: Operation<Scan> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends its elements to those after it, and adds up those before it",
+            about: "each member sends its elements to all later members, and adds up those of the earlier ones",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::scan_exchange,
@@ -526,7 +526,7 @@ pub(crate) static SCAN: Operation<Scan> = Operation {
         },
         Algorithm {
             name: "hosts",
-            about: "members send to the first of their host, and these add up the elements of all",
+            about: "members send to the first one of their host; these first ones add up the elements of all",
             taken: Taken::ByCost,
             applies: by_hosts::can_scan,
             cost_ns: estimate::scan_by_hosts,

@@ -125,8 +125,8 @@ pub fn listing() -> Vec<Row> {
             about: algorithm.about,
             limits: match algorithm.taken {
                 Taken::ByCost => "",
-                Taken::ByCostIfExact => "; not for floating-point numbers unless asked for",
-                Taken::OnRequest => "; if asked for",
+                Taken::ByCostIfExact => "; for floating-point numbers only if SHMEM_COLL names it",
+                Taken::OnRequest => "; only if SHMEM_COLL names it",
             },
         })
     }
@@ -154,7 +154,7 @@ pub fn check(asked: &Algorithms) -> Result<(), String> {
             let mut operations: Vec<&str> = all.iter().map(|row| row.operation).collect();
             operations.dedup();
             return Err(format!(
-                "'{}' is no collective operation; there are {}",
+                "'{}' is not a collective operation; expected one of {}",
                 forced.operation,
                 operations.join(", ")
             ));
@@ -162,7 +162,7 @@ pub fn check(asked: &Algorithms) -> Result<(), String> {
         let unknown = |name: &&String| !names.contains(&name.as_str());
         if let Some(unknown) = forced.algorithms.iter().find(unknown) {
             return Err(format!(
-                "'{unknown}' is no algorithm of {}; there are {}",
+                "'{unknown}' is not an algorithm of {}; expected one of {}",
                 forced.operation,
                 names.join(", ")
             ));
@@ -427,9 +427,15 @@ mod tests {
     fn unknown_names_are_refused_with_a_list() {
         assert_eq!(check(&asked("reduce:publish+share,sync:hosts")), Ok(()));
         let why = check(&asked("redduce:ring")).unwrap_err();
-        assert!(why.starts_with("'redduce' is no collective operation; there are sync,"), "{why}");
+        assert!(
+            why.starts_with("'redduce' is not a collective operation; expected one of sync,"),
+            "{why}"
+        );
         let why = check(&asked("reduce:publish+rings")).unwrap_err();
-        assert!(why.starts_with("'rings' is no algorithm of reduce; there are publish,"), "{why}");
+        assert!(
+            why.starts_with("'rings' is not an algorithm of reduce; expected one of publish,"),
+            "{why}"
+        );
     }
 
     #[test]
