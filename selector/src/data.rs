@@ -153,7 +153,7 @@ pub struct Curve {
     pub checks: Vec<Point>,
 }
 
-/// A channel that is no candidate between PEs of a class.
+/// A channel that is not used between PEs of a class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rejected {
     /// Between which PEs.

@@ -66,7 +66,7 @@ macro_rules! named {
                 let found = $ty::ALL.iter().find(|(name, _)| *name == text);
                 let names: Vec<&str> = $ty::ALL.iter().map(|(name, _)| *name).collect();
                 found.map(|(_, value)| *value).ok_or_else(|| {
-                    format!("'{text}' is no {}; there are {}", $what, names.join(", "))
+                    format!("'{text}' is not a {}; expected one of {}", $what, names.join(", "))
                 })
             }
         }
@@ -81,7 +81,7 @@ macro_rules! named {
 }
 
 named!(Pattern, "pattern");
-named!(By, "way to communicate");
+named!(By, "method");
 named!(Topology, "topology");
 
 /// What a pattern is expected to take.

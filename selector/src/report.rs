@@ -47,7 +47,7 @@ pub struct Explanation {
     pub remarks: Vec<String>,
     /// What was decided.
     pub sections: Vec<Section>,
-    /// Channels that are no candidates.
+    /// Channels that are not used between PEs of a class.
     pub rejected: Vec<Rejected>,
     /// Terms of the multilevel model: what it is about, and each term in nanoseconds.
     pub stages: Vec<(String, model::stages::Stages)>,
@@ -161,7 +161,7 @@ impl Explanation {
             line(format!("  forced by SHMEM_ROUTE: {rule}"));
         }
         for Rejected { class, channel, why, .. } in &self.rejected {
-            line(format!("  {channel} is no candidate for {}: {why}", describe(*class)));
+            line(format!("  {channel} is not used from a PE to {}: {why}", target(*class)));
         }
         for remark in &self.remarks {
             line(format!("  {remark}"));
@@ -325,9 +325,12 @@ fn reason(candidate: &Candidate, chosen: &str, taken: Option<f64>, default: &str
     }
     let gain = (1.0 - ratio) * 100.0;
     if ratio > 1.0 - MARGIN {
-        format!("{gain:.0} % faster, less than the margin")
+        format!("{gain:.0} % faster, too little to change the route")
     } else {
-        format!("{gain:.0} % faster here, not over its neighbours, other buffers or the spread")
+        format!(
+            "{gain:.0} % faster at this size, but not at the sizes beside it or for other buffers, or by less \
+             than the measurements vary"
+        )
     }
 }
 
@@ -395,6 +398,14 @@ pub fn describe(class: Class) -> String {
         Class::Hops(1) => "PEs of a neighbouring host".into(),
         Class::Hops(hops) => format!("PEs {hops} hosts away"),
         Class::Network => "PEs of other hosts in the network".into(),
+    }
+}
+
+/// The same, as what is reached from a PE.
+fn target(class: Class) -> String {
+    match class {
+        Class::Own => "the same PE".into(),
+        _ => describe(class),
     }
 }
 

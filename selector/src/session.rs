@@ -176,8 +176,11 @@ impl TuningSession<'_> {
         let hello = Hello { fingerprint, known, place: me, crowd, processors, crowded, once };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
-            Hello::parse(bytes)
-                .ok_or_else(|| Error::Bootstrap(format!("PE {pe} greets the selector unreadably")))
+            Hello::parse(bytes).ok_or_else(|| {
+                Error::Bootstrap(format!(
+                    "PE {pe} sent a first message for tuning that cannot be read"
+                ))
+            })
         };
         let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
         self.places = all.iter().map(|hello| hello.place).collect();
@@ -304,7 +307,7 @@ impl TuningSession<'_> {
         let all = self.world.bootstrap().allgather(&mine)?;
         let text = String::from_utf8_lossy(&all[giver]);
         let saved = Saved::parse(&text).map_err(|why| {
-            Error::Bootstrap(format!("PE {giver} tells its measurements unreadably: {why}"))
+            Error::Bootstrap(format!("PE {giver} sent measurements that cannot be read: {why}"))
         })?;
         Ok(saved.measured)
     }
@@ -324,7 +327,7 @@ impl TuningSession<'_> {
             if mine.is_some_and(|(_, my_turn)| *my_turn == turn) {
                 let result = self.measure_mine(pairs, &mut scratch, budget);
                 told = serde_json::to_vec(&result)
-                    .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
+                    .map_err(|e| Error::Bootstrap(format!("measurements cannot be sent: {e}")))?;
             }
             if turn < last {
                 attended(world, target, || world.bootstrap().barrier())?;
@@ -335,7 +338,7 @@ impl TuningSession<'_> {
         let (mut stuck, mut written) = (false, 0);
         for (pe, _) in &turns {
             let told: Told = serde_json::from_slice(&all[*pe]).map_err(|e| {
-                Error::Bootstrap(format!("PE {pe} tells its measurements unreadably: {e}"))
+                Error::Bootstrap(format!("PE {pe} sent measurements that cannot be read: {e}"))
             })?;
             stuck |= told.stuck;
             if pairs.iter().any(|(_, from, to)| from == pe && *to == world.pe()) {
@@ -393,10 +396,10 @@ impl TuningSession<'_> {
         let told: Vec<(String, String, Point)> =
             found.into_iter().map(|(c, channel, point)| (c.to_string(), channel, point)).collect();
         let told = serde_json::to_vec(&told)
-            .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
+            .map_err(|e| Error::Bootstrap(format!("measurements cannot be sent: {e}")))?;
         for (pe, text) in world.bootstrap().allgather(&told)?.iter().enumerate() {
             let unreadable = |e: String| {
-                Error::Bootstrap(format!("PE {pe} tells its measurements unreadably: {e}"))
+                Error::Bootstrap(format!("PE {pe} sent measurements that cannot be read: {e}"))
             };
             let told: Vec<(String, String, Point)> =
                 serde_json::from_slice(text).map_err(|e| unreadable(e.to_string()))?;

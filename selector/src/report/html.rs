@@ -46,9 +46,9 @@ pub fn page(explanation: &Explanation) -> String {
     for rejected in &explanation.rejected {
         let _ = writeln!(
             page,
-            "<p>{} is no candidate for {}: {}</p>",
+            "<p>{} is not used from a PE to {}: {}</p>",
             escape(&rejected.channel),
-            super::describe(rejected.class),
+            super::target(rejected.class),
             escape(&rejected.why)
         );
     }

@@ -23,8 +23,9 @@ fn hints(tuning: &Tuning) -> Option<String> {
     };
     tuning.hints_contexts().then(|| {
         format!(
-            "contexts may have hints of their own: those with the hint cold go like cold buffers, those with the \
-             hint hot like others; buffers of all other operations are taken to be {others}"
+            "contexts may have hints of their own: operations on those with the hint cold take the routes of buffers \
+             that are used once, on those with the hint hot the routes of buffers that are used again; buffers of all \
+             other operations are taken to be {others}"
         )
     })
 }
@@ -46,17 +47,18 @@ fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String
     let peers = describe(class);
     let nothing = (!others.is_empty()).then(|| {
         let others = others.join(", ");
-        format!("blocking puts to {peers} by {others}: from their source at every size, no choice")
+        format!("blocking puts to {peers} by {others} never copy their source first")
     });
     let decided = copying.into_iter().map(move |channel| {
         let what = match policy::zero_copy(measured, class, channel) {
             Some(bytes) => format!(
-                "may copy their source first below {}; from there on they are sent without a copy and \
-                 are waited for, which is faster",
+                "below {} may copy their source first, and return before the data are sent; longer ones are sent \
+                 without a copy and are waited for, which is faster",
                 size(bytes)
             ),
             None => {
-                "may copy their source first; waiting for each was faster at no size".to_owned()
+                "may copy their source first at every size; sending without a copy and waiting was faster at none"
+                    .to_owned()
             }
         };
         format!("blocking puts to {} by {channel} {what}", describe(class))
@@ -68,8 +70,8 @@ fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String
 fn series(measured: &Measurements, class: Class) -> Option<String> {
     let either::Series { channel, ns, alone: (best, alone) } = either::faster(measured, class)?;
     Some(format!(
-        "non-blocking puts to {} from {} on take that of {} which is expected to be done first: one of a series took \
-         {}, by {best} alone {}",
+        "non-blocking puts to {} from {} on take that transport of {} which is expected to be done first: in a series \
+         one put took {}, and by {best} alone {}",
         describe(class),
         size(either::SIZE),
         channel.replace('/', " and "),
@@ -155,15 +157,15 @@ mod tests {
                 curve(Operation::Blocking, Buffer::Heap, "ntb", series),
             ])
         };
-        assert!(with(2.0)[0].contains("by ntb may copy their source first below 64 KiB"));
-        assert!(with(1.0)[0].contains("faster at no size"));
+        assert!(with(2.0)[0].contains("by ntb below 64 KiB may copy their source first"));
+        assert!(with(1.0)[0].contains("faster at none"));
     }
 
     #[test]
     fn where_nothing_is_copied_there_is_no_choice() {
         let all = remarks(vec![curve(Operation::Put, Buffer::Heap, "cma", 1.0)]);
         assert_eq!(all.len(), 1);
-        assert!(all[0].contains("by cma: from their source at every size, no choice"), "{all:?}");
+        assert!(all[0].contains("by cma never copy their source first"), "{all:?}");
     }
 
     #[test]
