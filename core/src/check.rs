@@ -123,18 +123,20 @@ impl World {
                 ),
             ),
         }
+        let range = |base: *mut u8, len: usize| {
+            format!("{base:p} to {:p}", base.wrapping_add(len.saturating_sub(1)))
+        };
         let ranges = data.into_iter().flat_map(|data| {
             data.ranges().map(|range| (data.base().wrapping_add(range.start), range.len()))
         });
-        let statics: String =
-            ranges.map(|(base, len)| format!(" or {base:p} + {len} bytes (static data)")).collect();
+        let statics: String = ranges
+            .map(|(base, len)| format!(" or from {} (static data)", range(base, len)))
+            .collect();
         self.stop_job(
             routine,
             format_args!(
-                "{argument} = {address:p} is not symmetric: expected an address in {:p} + {} bytes \
-                 (heap){statics}",
-                heap.base(),
-                heap.len()
+                "{argument} = {address:p} is not symmetric: expected an address from {} (heap){statics}",
+                range(heap.base(), heap.len())
             ),
         )
     }

@@ -94,7 +94,8 @@ crate::settings! {
         User tune_report: Report = "off", "SHMEM_TUNE_REPORT";
         /// What to log on standard error.
         User log: Log = "warn", "SHMEM_LOG";
-        /// Number of the socket in PMI_FD of the PE that the other variables of oshrun are for.
+        /// Number of the socket behind PMI_FD. If it differs, the TOMBOLO_ variables were set for another PE and are
+        /// ignored.
         Launcher connection: String = "", "TOMBOLO_CONNECTION";
         /// Number of the emulated host this process is on.
         Launcher host: Option<u32> = "", "TOMBOLO_HOST";

@@ -54,7 +54,7 @@ fn stem(round: u32, index: usize) -> String {
 }
 
 fn broken(pe: usize) -> Error {
-    Error::Bootstrap(format!("PE {pe} published something unreadable"))
+    Error::Bootstrap(format!("PE {pe} sent data for the start that cannot be read"))
 }
 
 fn cut(bytes: &[u8], value_max: usize) -> Vec<String> {

@@ -239,7 +239,7 @@ pub fn localities(
             Some(Err(version)) => {
                 format!("PE {pe} runs version {version} of the library, PE {me} version {VERSION}")
             }
-            None => format!("PE {pe} says where it is unreadably"),
+            None => format!("PE {pe} sent a location that cannot be read"),
         };
         return Err(Error::Bootstrap(what));
     }

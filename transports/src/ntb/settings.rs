@@ -14,7 +14,7 @@ pub const LANES_MAX: usize = 256;
 tombolo_core::settings! {
     /// What the environment says of the NTB ring.
     pub struct NtbSettings {
-        /// Hardware that emulated NTB ports take after; the same for all PEs.
+        /// Hardware that emulated NTB ports imitate; the same for all PEs.
         User profile: Profile = "plx8749", "SHMEM_NTB_PROFILE", alike;
         /// Pace of emulated NTB links: "direct" is as fast as memory allows, "modelled" keeps the
         /// time of the hardware. The same for all PEs.

@@ -57,7 +57,7 @@ impl Advert {
             return Err("it has no NTB port".into());
         }
         if bytes.len() != WORDS * 8 {
-            return Err("its NTB address is unreadable".into());
+            return Err("its NTB address cannot be read".into());
         }
         let word = |at: usize| {
             let bytes = bytes[at * 8..].first_chunk().copied().unwrap_or_default();

@@ -161,7 +161,7 @@ fn check_host(hosts: &[HostPorts], index: usize, host: &HostPorts) -> Result<(),
         let is_me = |back: Far| usize::from(back.host) == index && back.port == side;
         if !back.is_some_and(is_me) {
             return Err(format!(
-                "{port} leads to host {}, which hears another one there",
+                "{port} leads to host {}, whose port at that end is connected elsewhere",
                 there.name
             ));
         }
@@ -280,7 +280,7 @@ mod tests {
         refused(&without[..], &["n2 has no NTB ports"]);
         let mut deaf = cabled(3, &ring);
         deaf[0].far[R as usize] = Some(Far { host: 1, port: R, incarnation: 101 });
-        refused(&deaf, &["leads to host n1, which hears another one"]);
+        refused(&deaf, &["leads to host n1, whose port at that end is connected elsewhere"]);
     }
 
     #[test]

@@ -97,9 +97,13 @@ impl Reporter {
         let (what, side) = match event {
             Event::LinkUp(side) => ("link in use", side),
             Event::LinkDown(side) => ("link down", side),
-            Event::Resting(side) => ("link rests: it damages, loses or delays too much", side),
+            Event::Resting(side) => {
+                ("link not used for a while: too many packets are damaged, lost or late", side)
+            }
             Event::Silent(side) => ("no answer over a link that is up", side),
-            Event::Mismatch(side) => ("link leads to another set-up", side),
+            Event::Mismatch(side) => {
+                ("link leads to a host whose NTB transport was set up differently", side)
+            }
             Event::Lost { .. } | Event::GaveUp(_) => return,
         };
         told(&News::Link { what, link: self.link(side).0.into() });
@@ -141,8 +145,8 @@ impl Reporter {
         let (link, [a, b]) = self.link(side);
         if self.speaks && warn {
             tracing::warn!(
-                "NTB link {link} (hosts {a} and {b}) damages, loses or delays too much; it is not used \
-                 for a while"
+                "NTB link {link} (hosts {a} and {b}) is not used for a while: too many packets are damaged, lost or \
+                 late"
             );
         }
     }
