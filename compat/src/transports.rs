@@ -22,7 +22,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
         Some(name) => Err(Error::Config {
             name: "SHMEM_TRANSPORTS".into(),
             value: Shown(&config.transports).to_string(),
-            why: format!("there is no transport '{name}'; there are {}", NAMES.join(", ")),
+            why: format!("there is no transport '{name}'; expected one of {}", NAMES.join(", ")),
         }),
     }
 }

@@ -141,7 +141,7 @@ pub fn notices(environment: &Environment) -> Vec<String> {
             // The standard deprecates the names that begin with SMA, and has them honoured.
             let usual = name.starts_with("SMA_") || !counts;
             return (!usual)
-                .then(|| format!("{name} is taken for {}; use that name", variable.name));
+                .then(|| format!("{name} is another name of {}; use that one", variable.name));
         }
         if is_foreign(name) {
             return None;
@@ -157,8 +157,8 @@ pub fn notices(environment: &Environment) -> Vec<String> {
                 nearest.name
             ),
             None => format!(
-                "there is no environment variable {name}, it is ignored; oshinfo lists those that \
-                 there are"
+                "there is no environment variable {name}, it is ignored; oshinfo lists all that \
+                 exist"
             ),
         })
     })
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn other_names_are_noticed_where_they_count() {
         let old = ("SHMEM_SYMMETRIC_HEAP_SIZE", "1g");
-        assert!(noticed(&[old])[0].contains("is taken for SHMEM_SYMMETRIC_SIZE"));
+        assert!(noticed(&[old])[0].contains("is another name of SHMEM_SYMMETRIC_SIZE"));
         assert!(noticed(&[old, ("SHMEM_SYMMETRIC_SIZE", "1g")]).is_empty());
         assert!(noticed(&[("SHMEM_NTB_THREADS", "2")])[0].contains("SHMEM_NTB_LANES"));
     }

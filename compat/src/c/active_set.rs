@@ -31,7 +31,10 @@ fn active_set(
             world.stop_job(routine, what);
         }
         if !TOLD.swap(true, Ordering::Relaxed) {
-            tracing::warn!("PE {}: {routine}: {what}: nothing is done here", world.pe());
+            tracing::warn!(
+                "PE {}: {routine}: {what}: the call has no effect on this PE",
+                world.pe()
+            );
         }
     }
     set

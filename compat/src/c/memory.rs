@@ -160,8 +160,8 @@ fn take(library: &Library, routine: &'static str, size: usize, placement: Placem
             None => String::new(),
         };
         tracing::warn!(
-            "{routine}: no {size} bytes aligned to {} in a symmetric heap of {capacity} bytes, \
-             {free} of them free, {largest} in one piece: returns NULL{instead}",
+            "{routine}: the symmetric heap ({capacity} bytes) has no free block of {size} bytes aligned to {}; \
+             {free} bytes are free, the largest block has {largest}: returns NULL{instead}",
             placement.align
         );
     }

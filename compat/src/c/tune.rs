@@ -26,7 +26,7 @@ fn reuse_of(world: &World, routine: &str, reuse: c_int) -> Option<Reuse> {
         REUSE_COLD => Some(Reuse::Cold),
         _ => {
             error::report(format_args!(
-                "PE {}: {routine}: {reuse} is no kind of reuse",
+                "PE {}: {routine}: reuse = {reuse}: expected SHMEMX_REUSE_HOT or SHMEMX_REUSE_COLD",
                 world.pe()
             ));
             None

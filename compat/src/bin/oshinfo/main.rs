@@ -98,7 +98,7 @@ struct Options {
     predict: Option<Pattern>,
 
     /// How the pattern is carried out: get, put or staged; all of them if left out
-    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
+    #[arg(long, value_name = "METHOD", requires = "predict", conflicts_with_all = NOT_PREDICT)]
     by: Option<By>,
 
     /// Bytes that one PE sends to another, such as 8 or 64k; several sizes if left out

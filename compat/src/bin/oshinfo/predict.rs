@@ -52,8 +52,7 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
         cache::transports(tuning.machine()),
         "per pair"
     );
-    ways.iter()
-        .for_each(|by| text += &format!("  {:>10}  {:20}", by.to_string(), "9 of 10 within"));
+    ways.iter().for_each(|by| text += &format!("  {:>10}  {:20}", by.to_string(), "90 % range"));
     for bytes in sizes(options) {
         text += &format!("\n  {:>10}", report::size(bytes));
         for by in &ways {
@@ -130,15 +129,16 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
         count => {
             let mean = errors.iter().sum::<f64>() / count as f64;
             let (stated, held) = (held.len(), held.iter().filter(|held| **held).count());
-            format!(
-                "Mean error {:.0} % over {count} estimates; {held} of {stated} within what was said",
-                mean * 100.0
-            )
+            let ranges = match stated {
+                0 => String::new(),
+                _ => format!("; {held} of {stated} measurements were in the stated range"),
+            };
+            format!("Mean error {:.0} % over {count} estimates{ranges}", mean * 100.0)
         }
     };
     let (pes, hosts) = (layout.pes(), count(layout.hosts(), "host"));
     let origin = tuning.origin();
-    let head = row("per pair", "by", "measured", "predicted", "error", "9 of 10 within");
+    let head = row("per pair", "by", "measured", "predicted", "error", "90 % range");
     Ok(format!(
         "{pattern} with {pes} PEs on {hosts}; for the estimates: {origin}\n\
          {head}{rows}{mean}. All received bytes were checked.\n{}",

@@ -123,7 +123,7 @@ fn greet(orders: &mut File) -> Result<Option<Box<Share>>, String> {
     }
     match wire::read::<Order>(orders)? {
         Some(Order::Start(share)) => check(&share).map(|()| Some(share)),
-        Some(_) => Err("an order before the description of the job".into()),
+        Some(_) => Err("the first message is not the description of the job".into()),
         None => Ok(None),
     }
 }
@@ -132,7 +132,9 @@ fn check(share: &Share) -> Result<(), String> {
     let known = |&(pe, appnum): &(usize, usize)| pe < share.size && appnum < share.programs.len();
     match share.pes.iter().all(known) && share.size <= 1 << 20 {
         true => Ok(()),
-        false => Err("a description of the job that does not fit together".into()),
+        false => {
+            Err("the description of the job names a PE or a program that it does not have".into())
+        }
     }
 }
 
@@ -234,7 +236,7 @@ impl Agent {
                     None => return self.give_up("oshrun has ended"),
                 },
                 () = self.changed.notified() => {}
-                _ = keeper.readable() => return self.give_up("the keeper of its agent was killed"),
+                _ = keeper.readable() => return self.give_up("the process that watches its agent was killed"),
                 () = sleep_until(deadline) => {}
             }
             if self.lost_at.is_some_and(|at| at <= Instant::now()) {

@@ -477,7 +477,7 @@ fn check_export(text: OsString) -> Result<OsString, &'static str> {
     match given {
         true => Ok(text),
         false => Err(
-            "it is no name of a variable; expected NAME or NAME=VALUE, and the program after it",
+            "it is not a name of a variable; expected NAME or NAME=VALUE, and the program after it",
         ),
     }
 }

@@ -73,7 +73,7 @@ fn serve() -> Result<(), String> {
     let mut orders = BufReader::new(orders);
     let errands = match wire::read::<ToRelay>(&mut orders)? {
         Some(ToRelay::Start(errands)) => errands,
-        Some(_) => return Err("an order before there is anybody to obey it".into()),
+        Some(_) => return Err("the first message does not say what to start".into()),
         None => return Ok(()),
     };
     let news = Sender::start(news);

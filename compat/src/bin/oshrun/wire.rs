@@ -217,7 +217,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, Stri
     while have < length.len() {
         match from.read(&mut length[have..]) {
             Ok(0) if have == 0 => return Ok(None),
-            Ok(0) => return Err("a frame that was cut off".into()),
+            Ok(0) => return Err("a message that was cut off".into()),
             Ok(count) => have += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.to_string()),
@@ -225,16 +225,18 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, Stri
     }
     let length = u32::from_le_bytes(length) as usize;
     if length > FRAME_MAX {
-        return Err(format!("a frame of {length} bytes, which is no frame"));
+        return Err(format!("a message of {length} bytes, which is too long"));
     }
     // Memory grows with what arrives, not with what is announced.
     let mut bytes = vec![];
     match from.take(length as u64).read_to_end(&mut bytes) {
         Ok(count) if count == length => {}
-        Ok(_) => return Err("a frame that was cut off".into()),
+        Ok(_) => return Err("a message that was cut off".into()),
         Err(error) => return Err(error.to_string()),
     }
-    postcard::from_bytes(&bytes).map(Some).map_err(|e| format!("a malformed frame: {e}"))
+    postcard::from_bytes(&bytes)
+        .map(Some)
+        .map_err(|e| format!("a message that cannot be read: {e}"))
 }
 
 /// A frame as bytes.
@@ -243,7 +245,7 @@ pub fn encode<T: Serialize>(frame: &T) -> io::Result<Vec<u8>> {
     bytes = postcard::to_extend(frame, bytes).map_err(io::Error::other)?;
     let length = bytes.len() - 4;
     if length > FRAME_MAX {
-        return Err(io::Error::other(format!("a frame of {length} bytes")));
+        return Err(io::Error::other(format!("a message of {length} bytes is too long")));
     }
     bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
     Ok(bytes)
@@ -343,7 +345,7 @@ mod tests {
             assert!(read::<Order>(&mut &whole[..cut]).is_err(), "{cut}");
         }
         assert!(
-            read::<Order>(&mut &b"hello, is this a shell?"[..]).unwrap_err().contains("no frame")
+            read::<Order>(&mut &b"hello, is this a shell?"[..]).unwrap_err().contains("too long")
         );
         let unknown = [1, 0, 0, 0, 200];
         assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("cannot be read"));

@@ -90,7 +90,7 @@ fn load(machine: &Machine, usable: usize) -> Option<Finding> {
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
     (usable > 0 && load > BUSY * usable as f64).then(|| {
         let state = format!("{load:.1} processes wanted to run in the last minute");
-        let effect = "figures of a busy machine are those of its scheduler; waits yield and sleep";
+        let effect = "on a busy machine, times depend on how the operating system shares processors; PEs that wait yield and sleep";
         Finding::new(
             "load",
             Grade::Note,

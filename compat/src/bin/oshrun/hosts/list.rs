@@ -87,10 +87,10 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("the name of a host is missing".into()),
         _ if name.starts_with('-') || !name.chars().all(allowed) => {
-            Err(format!("'{name}' is no name of a host"))
+            Err(format!("'{name}' is not a name of a host"))
         }
         _ if name.bytes().all(|byte| byte.is_ascii_digit()) => Err(format!(
-            "'{name}' is no name of a host; emulated hosts are asked for with --hosts COUNT"
+            "'{name}' is not a name of a host; emulated hosts are asked for with --hosts COUNT"
         )),
         _ => Ok(()),
     }

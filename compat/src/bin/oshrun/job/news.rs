@@ -58,7 +58,7 @@ impl Job {
         };
         if strange && !self.hosts.emulated {
             let machine = self.hosts.machine(host).to_owned();
-            return self.fail(format_args!("host {machine} tells of PEs that it has not"));
+            return self.fail(format_args!("host {machine} sent news of PEs that are not on it"));
         }
         match news {
             News::Started(pids) => {

@@ -52,7 +52,7 @@ pub fn advice(section: &[OsString], command: &clap::Command) -> Vec<String> {
         };
         let taken = match find(option) {
             Some((count, what)) => {
-                lines.push(format!("there is no option '{option}' here: {what}"));
+                lines.push(format!("oshrun has no option '{option}': {what}"));
                 if value.is_some() { 0 } else { count }
             }
             None => usize::from(takes_value(&long_form(word), command)),

@@ -125,13 +125,13 @@ fn refusal(line: &str) -> String {
 #[test]
 fn options_of_other_launchers_are_answered_with_those_of_this_one() {
     for (line, said) in [
-        ("-np 2 --map-by node ./p", "no option '--map-by' here: use --placement block or cyclic"),
-        ("--tag-output -n 2 p", "no option '--tag-output' here: use --label"),
-        ("-n 2 --bind-to=core p", "no option '--bind-to' here: use --bind core"),
-        ("-H n1,n2 p", "no option '-H' here: use --host"),
-        ("-hosts n1,n2 p", "no option '-hosts' here: use --host"),
-        ("-machinefile m -n 2 p", "no option '-machinefile' here: use --hostfile"),
-        ("p : -launcher ssh p", "no option '-launcher' here: use --rsh"),
+        ("-np 2 --map-by node ./p", "no option '--map-by': use --placement block or cyclic"),
+        ("--tag-output -n 2 p", "no option '--tag-output': use --label"),
+        ("-n 2 --bind-to=core p", "no option '--bind-to': use --bind core"),
+        ("-H n1,n2 p", "no option '-H': use --host"),
+        ("-hosts n1,n2 p", "no option '-hosts': use --host"),
+        ("-machinefile m -n 2 p", "no option '-machinefile': use --hostfile"),
+        ("p : -launcher ssh p", "no option '-launcher': use --rsh"),
     ] {
         let told = refusal(line);
         assert!(told.contains(said) && told.contains("Usage:"), "{line}: {told}");
