@@ -204,7 +204,9 @@ impl Collectives {
         let Some(unknown) = self.algorithms.iter().find(|name| !known(name)) else { return Ok(()) };
         let choices = self.operations.iter().map(|o| format!("{o}: {}", names(o).join(", ")));
         let choices = choices.collect::<Vec<_>>().join("; ");
-        Err(format!("'{unknown}' is no algorithm of what is to be run; there are {choices}"))
+        Err(format!(
+            "'{unknown}' is not an algorithm of what is to be run; expected one of {choices}"
+        ))
     }
 
     fn wants(&self, case: &Case) -> bool {
@@ -492,7 +494,10 @@ mod tests {
         assert_eq!(asked(&words).expect("well formed").check(), Ok(()));
         let words = ["--operations", "reduce", "--algorithms", "ring,put"];
         let why = asked(&words).expect("well formed").check().unwrap_err();
-        assert!(why.starts_with("'put' is no algorithm of what is to be run; there are"), "{why}");
+        assert!(
+            why.starts_with("'put' is not an algorithm of what is to be run; expected one of"),
+            "{why}"
+        );
         assert!(why.contains("reduce: publish, share, exchange"), "{why}");
     }
 

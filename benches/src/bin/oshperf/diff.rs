@@ -54,7 +54,8 @@ pub fn diff(options: &Options) -> Result<bool, String> {
 }
 
 fn read(path: &Path) -> Result<Report, String> {
-    let text = std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|why| format!("cannot read {}: {why}", path.display()))?;
     Report::read(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 

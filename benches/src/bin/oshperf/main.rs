@@ -70,13 +70,21 @@ enum Command {
     Pe(pe::Options),
 }
 
+/// Ends with what is wrong with the options of a command, and how that command is used.
+fn wrong(command: &str, why: &str) -> ! {
+    let mut all = Cli::command();
+    all.build();
+    let command = all.find_subcommand_mut(command).expect("a command of this program");
+    command.error(ErrorKind::ValueValidation, why).exit()
+}
+
 fn main() -> ExitCode {
     if tool::completes(Cli::command) {
         return ExitCode::SUCCESS;
     }
     let done = match tool::options::<Cli>().command {
         Command::Compare(options) => match options.mistake() {
-            Some(why) => Cli::command().error(ErrorKind::ValueValidation, why).exit(),
+            Some(why) => wrong("compare", &why),
             None => compare::compare(&options),
         },
         Command::Against(options) => against::measure(&options).map(|()| true),
@@ -84,7 +92,7 @@ fn main() -> ExitCode {
         Command::Limits(options) => limits::limits(&options),
         Command::Routes(options) => routes::routes(&options),
         Command::Paper(options) => match options.mistake() {
-            Some(why) => Cli::command().error(ErrorKind::ValueValidation, why).exit(),
+            Some(why) => wrong("paper", &why),
             None => paper::paper(&options),
         },
         Command::Pe(options) => pe::main(&options).map(|()| true),

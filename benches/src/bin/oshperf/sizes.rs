@@ -47,10 +47,10 @@ pub fn parse(text: &str) -> Result<Vec<u64>, String> {
 }
 
 fn one(text: &str) -> Result<u64, String> {
-    let bytes = Bytes::parse(text).map_err(|why| format!("'{text}' is no size: {why}"))?.0;
+    let bytes = Bytes::parse(text).map_err(|why| format!("'{text}' is not a size: {why}"))?.0;
     match bytes {
         1..=MAX => Ok(bytes),
-        _ => Err(format!("'{text}' is no size from 1 byte to 1G")),
+        _ => Err(format!("'{text}' is not a size from 1 byte to 1G")),
     }
 }
 

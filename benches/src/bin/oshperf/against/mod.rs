@@ -34,8 +34,8 @@ Examples:
   oshperf against --peer none --repeat 1       quickly, without comparison
   cargo dev bench --record                     the same of a source tree, kept in benches/record
 
-Run it on an idle machine with at least 4 cores: the figures of a busy one are those of its
-scheduler. Exit code: 0 when all was measured, also when a target was missed; 1 when not.";
+Run it on an idle machine with at least 4 cores: on a busy one, times depend on how the operating
+system shares processors. Exit code: 0 when all was measured, also when a target was missed; 1 when not.";
 
 /// See the parts of `oshperf(1)`.
 #[derive(Args)]

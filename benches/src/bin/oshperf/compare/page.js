@@ -280,8 +280,8 @@
       + "thin lines end at 99 %.";
     const warnings = [];
     if (m.load > m.cores / 2) {
-      warnings.push(`The machine was busy: load ${number(m.load)} on ${m.cores} cores before the start. Figures `
-        + "of what needs two processors at once are those of its scheduler.");
+      warnings.push(`The machine was busy: load ${number(m.load)} on ${m.cores} cores before the start. Times of `
+        + "what needs two processors at once depend on how the operating system shares processors.");
     }
     if (!report.complete) warnings.push("Not complete: the run was ended before its end.");
     document.getElementById("warnings").replaceChildren(...warnings.map((line) => make("p", {}, line)));

@@ -78,8 +78,8 @@ impl FromStr for Way {
             ("verbs", "") => ("shm,verbs".to_owned(), vec![], Mark::Measured),
             _ => {
                 return Err(format!(
-                    "there is no way '{name}'; there are shm, cma, ntb:direct, ntb:packets, \
-                     ntb:modelled, tcp, ofi, ofi:PROVIDER and verbs"
+                    "there is no way '{name}'; expected one of shm, cma, ntb:direct, ntb:packets, \
+                     ntb:modelled, tcp, ofi, ofi:PROVIDER, verbs"
                 ));
             }
         };
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(refusal("ofi:x", text), expected);
         let text = "oshrun: PE 0 exited with code 1; ending the job\n\
                     oshperf: SHMEM_TRANSPORTS='shm,verbs': there is no transport \
-                    'verbs'; there are shm, cma";
+                    'verbs'; expected one of shm, cma";
         assert!(refusal("verbs", text).contains("there is no transport 'verbs'"));
         assert_eq!(refusal("shm", ""), "the job ended without a word");
     }

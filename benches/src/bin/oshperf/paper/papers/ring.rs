@@ -8,8 +8,8 @@ pub const PAPER: Paper = Paper {
     set_up: "Published: 3 to 5 hosts (i7-8700K), PEX8749/PEX8733, Gen3 x8, DMA, interrupts. Here: hosts and \
              links are emulated on one machine, links take the time of Gen3 x8, processors copy and poll; a ring \
              of h hosts has both directions in use, so that the farthest host is h/2 links away and not h-1. \
-             Each host needs two processors, one for its PE and one for its links: with fewer, figures \
-             are those of the scheduler.",
+             Each host needs two processors, one for its PE and one for its links: with fewer, times depend \
+             on how the operating system shares processors.",
     jobs: || {
         let lanes = |variable, hosts, place| Job {
             environment: vec![variable],
