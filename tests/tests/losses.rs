@@ -329,14 +329,14 @@ fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 4] {
             &["-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"],
             "link 1 corrupt 20000",
             ["4", "-1", "0"],
-            "link 1 (hosts 1 and 2) damages, loses or delays too much",
+            "link 1 (hosts 1 and 2) is not used for a while: too many packets are damaged",
         ),
         (
             "a link that delays by a second is not used for a while",
             &[],
             "link 1 delay 1s at 1s",
             ["9", "-1", "0"],
-            "link 1 (hosts 1 and 2) damages, loses or delays too much",
+            "link 1 (hosts 1 and 2) is not used for a while: too many packets are damaged",
         ),
     ];
     cases.map(|(name, options, plan, arguments, says)| {

@@ -412,8 +412,8 @@ fn reports_are_compared(prefix: &Path) -> Result<(), Failed> {
 
 fn wrong_arguments_are_named(prefix: &Path) -> Result<(), Failed> {
     for (arguments, named) in [
-        ("compare --ways smoke", "there is no way 'smoke'; there are shm"),
-        ("compare --sizes 8..x", "'x' is no size"),
+        ("compare --ways smoke", "there is no way 'smoke'; expected one of shm"),
+        ("compare --sizes 8..x", "'x' is not a size"),
         ("compare --sizes 64..8", "begins with the larger size"),
         ("compare --ops swim", "possible values: put"),
         ("compare --rounds 0", "expected a whole number from 1 to 1000"),

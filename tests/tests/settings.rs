@@ -185,7 +185,7 @@ fn unusual_names_are_warned_of_once(program: &Program) -> Result<(), Failed> {
     for (setting, warning) in [
         ("SHMEM_TRANSPORT=shm", "did you mean SHMEM_TRANSPORTS?"),
         ("SHMEM_SYMETRIC_SIZE=8m", "did you mean SHMEM_SYMMETRIC_SIZE?"),
-        ("SHMEM_NTB_THREADS=1", "SHMEM_NTB_THREADS is taken for SHMEM_NTB_LANES"),
+        ("SHMEM_NTB_THREADS=1", "SHMEM_NTB_THREADS is another name of SHMEM_NTB_LANES"),
     ] {
         for line in [format!("-n 3 -x {setting} PE"), format!("-n 2 PE : -n 1 -x {setting} PE")] {
             if line.contains(':') && setting.contains("NTB") {
@@ -200,7 +200,7 @@ fn unusual_names_are_warned_of_once(program: &Program) -> Result<(), Failed> {
     old.env_remove("SHMEM_SYMMETRIC_SIZE").env("SHMEM_TUNE", "off");
     let ran = run(&mut old, LIMIT)?.succeeded()?;
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.account("one warning"));
-    assert!(ran.stderr.contains("is taken for SHMEM_SYMMETRIC_SIZE"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is another name of SHMEM_SYMMETRIC_SIZE"), "{}", ran.stderr);
     let quiet = "-n 2 -x SHMEM_UCX_TLS=tcp -x SHMEM_COLL_RADIX=4 PE";
     let ran = self::ran(program, quiet)?.succeeded()?;
     assert_eq!(ran.stderr, "", "variables of other implementations");

@@ -119,7 +119,7 @@ fn what_is_no_agent_is_named() {
     let outcome = run(command);
     assert_eq!(outcome.code(), 1);
     assert!(
-        outcome.stderr.contains("host n1 is lost: its agent sends a frame of"),
+        outcome.stderr.contains("host n1 is lost: its agent sends a message of"),
         "{}",
         outcome.stderr
     );
@@ -143,11 +143,11 @@ fn agents_refuse_what_they_do_not_understand() {
     for (input, why) in [
         (b"GET / HTTP/1.0\r\n\r\n".to_vec(), "this is for oshrun itself to call"),
         (garbage.clone(), "this is for oshrun itself to call"),
-        (with(&garbage), "which is no frame"),
-        (with(&[3, 0, 0, 0, 200, 200, 200]), "a malformed frame"),
+        (with(&garbage), "which is too long"),
+        (with(&[3, 0, 0, 0, 200, 200, 200]), "a message that cannot be read"),
         (with(&[3, 0, 0, 0, 0]), "cut off"),
         // An order, but not the first.
-        (with(&[1, 0, 0, 0, 2]), "an order before the description of the job"),
+        (with(&[1, 0, 0, 0, 2]), "the first message is not the description of the job"),
     ] {
         let outcome = run_with_input(oshrun("--agent"), &input);
         assert_eq!((outcome.code(), outcome.text()), (2, greeting.as_str()), "{why}");
