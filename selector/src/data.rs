@@ -315,18 +315,24 @@ impl Measurements {
     /// How far the measurements can be relied on.
     ///
     /// Measurements on a busy machine tell the time that others took. They are told by the processor
-    /// being taken away during them, and by a model that does not fit a second set of measurements. A channel
-    /// that failed is worth another trial.
+    /// being taken away during them, and by a model that does not fit a second set of measurements. What was
+    /// measured once, or has no second set, does not tell how busy the machine was. A channel that failed is
+    /// worth another trial.
     pub fn grade(&self) -> Grade {
         /// Part of the sizes during each of whose batches the processor was taken away.
         const INTERRUPTED: f64 = 0.25;
+        /// Part of the sizes of which there is one batch, or none that counts.
+        const ONCE: f64 = 0.5;
         /// Part of the batches that were discarded: what was left says little, or something.
         const DISCARDED: [f64; 2] = [0.5, 0.05];
         /// Mean error of the model, likewise.
         const ERROR: [f64; 2] = [0.25, 0.12];
         let points = || self.curves.iter().flat_map(|c| c.points.iter().chain(&c.checks));
-        let interrupted = points().filter(|point| point.batches == 0).count();
-        let share = interrupted as f64 / points().count().max(1) as f64;
+        let share_of = |batches: u16| {
+            let few = points().filter(|point| point.batches <= batches).count();
+            few as f64 / points().count().max(1) as f64
+        };
+        let share = share_of(0);
         if share > INTERRUPTED {
             return Grade::Doubtful(format!(
                 "other processes took the processor away during {:.0} % of the measurements",
@@ -338,6 +344,13 @@ impl Measurements {
             let peers = crate::report::describe(*class);
             return Grade::Doubtful(format!("{channel} to {peers} is left out: {why}"));
         }
+        let once = share_of(1);
+        if once > ONCE {
+            return Grade::Doubtful(format!(
+                "{:.0} % of the sizes were measured once at most; a larger SHMEM_TUNE_BUDGET gives more time",
+                once * 100.0
+            ));
+        }
         let discarded = self.batches.share_discarded();
         let taken_away = || {
             format!(
@@ -346,7 +359,10 @@ impl Measurements {
                 discarded * 100.0
             )
         };
-        let error = crate::model::error(&self.curves).map_or(0.0, |(error, _)| error);
+        let known = crate::model::error(&self.curves);
+        let error = known.map_or(0.0, |(error, _)| error);
+        // A PE and itself get no second set.
+        let unknown = known.is_none() && self.curves.iter().any(|c| c.key.class != Class::Own);
         let off = || {
             format!(
                 "a second set of measurements differs by {:.0} % on average from what the first predicts",
@@ -358,6 +374,9 @@ impl Measurements {
             () if error > ERROR[0] => Grade::Doubtful(off()),
             () if discarded > DISCARDED[1] => Grade::Disturbed(taken_away()),
             () if error > ERROR[1] => Grade::Disturbed(off()),
+            () if unknown => {
+                Grade::Disturbed("there was no time to measure a second set of sizes".to_owned())
+            }
             () => Grade::Good,
         }
     }
@@ -496,6 +515,34 @@ mod tests {
         assert_eq!(measured(1000, 0, 95.0).grade(), Grade::Good);
         assert!(matches!(measured(1000, 0, 85.0).grade(), Grade::Disturbed(_)));
         assert!(matches!(measured(1000, 0, 50.0).grade(), Grade::Doubtful(_)));
+    }
+
+    #[test]
+    fn what_was_measured_once_is_not_relied_on() {
+        let with = |once: usize| {
+            let mut measured = measured(1000, 0, 100.0);
+            let curve = &mut measured.curves[0];
+            let points = curve.points.iter_mut().chain(&mut curve.checks);
+            points.take(once).for_each(|point| point.batches = 1);
+            measured
+        };
+        assert_eq!(with(1).grade(), Grade::Good);
+        let why = with(2).doubt().unwrap();
+        assert!(why.starts_with("67 % of the sizes were measured once at most"), "{why}");
+    }
+
+    #[test]
+    fn without_a_second_set_nothing_is_known_of_the_model() {
+        let of = |class| {
+            let mut measured = measured(1000, 0, 100.0);
+            measured.curves[0].key.class = class;
+            measured.curves[0].checks.clear();
+            measured.grade()
+        };
+        assert!(matches!(of(Class::Cache), Grade::Disturbed(_)));
+        // A PE and itself get no second set.
+        assert_eq!(of(Class::Own), Grade::Good);
+        assert_eq!(Measurements::default().grade(), Grade::Good);
     }
 
     #[test]
