@@ -260,25 +260,22 @@ impl TuningSession<'_> {
             known = self.share(&hellos, known)?;
         }
 
-        let (world, places) = (self.world, &self.places);
-        let class = |a, b| Class::of(world.distance(a, b), places[a], places[b]);
-        let alike = |pe: usize| (world.localities()[pe].host_index, places[pe]);
-        let pairs = class::representatives(world.n_pes(), alike, class);
-        let classes = known.classes();
-        let missing: Vec<(Class, usize, usize)> =
-            pairs.into_iter().filter(|(class, ..)| !classes.contains(class)).collect();
+        let world = self.world;
+        let (missing, anew) = missing(self.pairs(), &known);
         let path = path(fingerprint);
         let origin = if missing.is_empty() {
             Origin::Cache(path.clone().unwrap_or_default())
         } else {
             match self.measure(&missing)? {
+                Some(measured) if anew => known = measured,
                 Some(measured) => known.merge(measured),
                 None => return Ok((Origin::NoRoom, known)),
             }
             Origin::Measured
         };
         let leader = self.world.localities()[self.world.pe()].local_index == 0;
-        if let Some(path) = path.filter(|_| leader && digest(&known) != mine)
+        let is_new = leader && digest(&known) != mine && is_kept(&origin, &known);
+        if let Some(path) = path.filter(|_| is_new)
             && let Err(e) = cache::store(&path, &Saved::new(&self.machine, known.clone()))
         {
             tracing::info!("measurements are not kept in {}: {e}", path.display());
@@ -293,6 +290,14 @@ impl TuningSession<'_> {
             );
         }
         Ok((origin, known))
+    }
+
+    /// Pairs of PEs that stand for the classes of this job.
+    fn pairs(&self) -> Vec<(Class, usize, usize)> {
+        let (world, places) = (self.world, &self.places);
+        let class = |a, b| Class::of(world.distance(a, b), places[a], places[b]);
+        let alike = |pe: usize| (world.localities()[pe].host_index, places[pe]);
+        class::representatives(world.n_pes(), alike, class)
     }
 
     /// PEs found different things in their caches: what the first of them found counts.
@@ -445,6 +450,27 @@ impl TuningSession<'_> {
     }
 }
 
+/// Those of the pairs that are to be measured, and whether what is known is dropped then. A doubtful table is not added
+/// to: its file would count as new, and good times beside the doubtful ones could hide these for ever.
+fn missing(
+    mut pairs: Vec<(Class, usize, usize)>,
+    known: &Measurements,
+) -> (Vec<(Class, usize, usize)>, bool) {
+    let classes = known.classes();
+    let is_missing = |(class, ..): &(Class, usize, usize)| !classes.contains(class);
+    let anew = pairs.iter().any(is_missing) && known.doubt().is_some();
+    if !anew {
+        pairs.retain(is_missing);
+    }
+    (pairs, anew)
+}
+
+/// Whether a table is kept that was not in the cache of this host. A doubtful one that other hosts have told would live
+/// anew here, and tell them in turn.
+fn is_kept(origin: &Origin, known: &Measurements) -> bool {
+    *origin == Origin::Measured || known.doubt().is_none()
+}
+
 /// PEs that measure, each with its turn: those of one host have different turns.
 fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(usize, u32)> {
     let mut turns: Vec<(usize, u32)> = Vec::new();
@@ -501,6 +527,37 @@ mod tests {
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));
         assert_eq!(Hello::parse(&hello.bytes()[1..]), None);
+    }
+
+    /// What is known of these classes; measured once only where it is doubtful.
+    fn known(classes: &[Class], doubtful: bool) -> Measurements {
+        let batches = if doubtful { 1 } else { 7 };
+        let point = |bytes| Point { bytes, ns: 100.0, spread: 0.0, batches };
+        let curve = |class: &Class| {
+            let (operation, buffer, channel) = (Operation::Put, Buffer::Heap, "cached".to_owned());
+            let key = Key { class: *class, operation, buffer, channel };
+            Curve { key, points: vec![point(8), point(24)], checks: vec![point(16)] }
+        };
+        Measurements { curves: classes.iter().map(curve).collect(), ..Measurements::default() }
+    }
+
+    #[test]
+    fn doubtful_measurements_are_not_added_to() {
+        let pairs = || vec![(Class::Own, 0, 0), (Class::Cache, 0, 1)];
+        let of = |classes: &[Class], doubtful| missing(pairs(), &known(classes, doubtful));
+        assert_eq!(of(&[Class::Own], false), (vec![(Class::Cache, 0, 1)], false));
+        assert_eq!(of(&[Class::Own], true), (pairs(), true));
+        // They are used as they are, for a while, where they are enough.
+        assert_eq!(of(&[Class::Own, Class::Cache], true), (vec![], false));
+        assert_eq!(of(&[], false), (pairs(), false));
+    }
+
+    #[test]
+    fn doubtful_measurements_of_others_are_not_kept() {
+        let found = Origin::Cache("tuning-7.json".into());
+        assert!(is_kept(&found, &known(&[Class::Cache], false)));
+        assert!(!is_kept(&found, &known(&[Class::Cache], true)));
+        assert!(is_kept(&Origin::Measured, &known(&[Class::Cache], true)));
     }
 
     #[test]
