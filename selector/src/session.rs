@@ -7,6 +7,7 @@ use crate::costs::costs;
 use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
 use crate::force::{self, Effect};
 use crate::probe::{self, Effort, Scratch, meeting};
+use crate::report;
 use crate::tuning::{Origin, Tuning};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -193,12 +194,14 @@ impl TuningSession<'_> {
 
     /// Reads a saved table on PE 0 for everybody; a file need not be visible everywhere.
     fn replay(&mut self, path: &str) -> Result<Measurements> {
-        self.greet(0, 0)?;
+        let here = cache::machine(self.world)?;
+        let hellos = self.greet(cache::fingerprint(&here), 0)?;
+        let here = unlike(&hellos).unwrap_or(here);
         let mut mine = Vec::new();
         if self.world.pe() == 0 {
             let read = cache::read(path.as_ref(), cache::Owner::Any)
                 .map_err(|e| format!("the saved table cannot be read: {e}"));
-            mine = match read.and_then(|text| Saved::parse(&text).map(|_| text)) {
+            mine = match read.and_then(|text| replayable(&text).map(|_| text)) {
                 Ok(text) => text.into_bytes(),
                 // Everybody learns why, so that everybody fails alike.
                 Err(why) => format!("!{why}").into_bytes(),
@@ -208,16 +211,19 @@ impl TuningSession<'_> {
         let text = String::from_utf8_lossy(&all[0]);
         let saved = match text.strip_prefix('!') {
             Some(why) => Err(why.to_owned()),
-            None => Saved::parse(&text),
+            None => replayable(&text),
         };
         let saved = saved.map_err(|why| {
             let what = invalid("SHMEM_TUNE", path, why).to_string();
             Error::Common { speaker: 0, what }
         })?;
-        if self.world.pe() == 0
-            && let Some(why) = saved.measured.doubt()
-        {
-            tracing::warn!("the transport speeds in {path} are unreliable: {why}");
+        if self.world.pe() == 0 {
+            if let Some(why) = saved.measured.doubt() {
+                tracing::warn!("the transport speeds in {path} are unreliable: {why}");
+            }
+            misfits(&saved, &here, &self.pairs()).iter().for_each(|why| {
+                tracing::warn!("the transport speeds in {path} {why}");
+            });
         }
         self.machine = saved.machine;
         Ok(saved.measured)
@@ -244,13 +250,8 @@ impl TuningSession<'_> {
 
         let mut known = load(path(fingerprint), &self.machine);
         let mut hellos = self.greet(fingerprint, digest(&known))?;
-        if hellos.iter().any(|hello| hello.fingerprint != hellos[0].fingerprint) {
-            // Hosts differ: what was measured between them belongs to all of them together.
-            let mut prints: Vec<u64> = hellos.iter().map(|hello| hello.fingerprint).collect();
-            prints.sort_unstable();
-            prints.dedup();
-            self.machine =
-                format!("hosts that are not alike; digests of what they are: {prints:016x?}");
+        if let Some(machine) = unlike(&hellos) {
+            self.machine = machine;
             fingerprint = cache::fingerprint(&self.machine);
             known = load(path(fingerprint), &self.machine);
             hellos = self.greet(fingerprint, digest(&known))?;
@@ -450,6 +451,43 @@ impl TuningSession<'_> {
     }
 }
 
+/// What stands for the machine where hosts differ: what was measured between them belongs to all of them together.
+fn unlike(hellos: &[Hello]) -> Option<String> {
+    let mut prints: Vec<u64> = hellos.iter().map(|hello| hello.fingerprint).collect();
+    prints.sort_unstable();
+    prints.dedup();
+    let text = || format!("hosts that are not alike; digests of what they are: {prints:016x?}");
+    (prints.len() > 1).then(text)
+}
+
+/// Reads a table that a person has named; the error says what is wrong with it.
+fn replayable(text: &str) -> Result<Saved, String> {
+    let saved = Saved::parse(text)?;
+    match saved.measured.curves.is_empty() {
+        true => Err("it holds no measurements".to_owned()),
+        false => Ok(saved),
+    }
+}
+
+/// What speaks against a table in a job on the machine `here` with these pairs, for people: what to say of its speeds.
+fn misfits(saved: &Saved, here: &str, pairs: &[(Class, usize, usize)]) -> Vec<String> {
+    let other = (saved.machine != here).then(|| {
+        format!("were measured elsewhere or otherwise: on {}. This job: {here}", saved.machine)
+    });
+    let classes = saved.measured.classes();
+    // A PE reaches itself by its own memory, whatever was measured.
+    let missing = pairs.iter().map(|(class, ..)| *class);
+    let missing: Vec<String> = missing
+        .filter(|class| *class != Class::Own && !classes.contains(class))
+        .map(report::describe)
+        .collect();
+    let none = (!missing.is_empty()).then(|| {
+        let peers = missing.join(", ");
+        format!("say nothing of {peers}: operations on them take the routes of jobs without measurements")
+    });
+    other.into_iter().chain(none).collect()
+}
+
 /// Those of the pairs that are to be measured, and whether what is known is dropped then. A doubtful table is not added
 /// to: its file would count as new, and good times beside the doubtful ones could hide these for ever.
 fn missing(
@@ -558,6 +596,41 @@ mod tests {
         assert!(is_kept(&found, &known(&[Class::Cache], false)));
         assert!(!is_kept(&found, &known(&[Class::Cache], true)));
         assert!(is_kept(&Origin::Measured, &known(&[Class::Cache], true)));
+    }
+
+    #[test]
+    fn a_table_without_measurements_is_not_replayed() {
+        let of = |measured| replayable(&Saved::new("m", measured).text());
+        assert!(of(known(&[Class::Cache], false)).is_ok());
+        assert_eq!(of(Measurements::default()).unwrap_err(), "it holds no measurements");
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_the_job_is_told_of() {
+        let saved = Saved::new("a machine", known(&[Class::Cache], false));
+        let pairs = [(Class::Own, 0, 0), (Class::Cache, 0, 1), (Class::Hops(1), 0, 2)];
+        assert_eq!(misfits(&saved, "a machine", &pairs[..2]), [""; 0]);
+        let all = misfits(&saved, "another one", &pairs);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].ends_with("on a machine. This job: another one"), "{all:?}");
+        assert!(all[1].starts_with("say nothing of PEs of a neighbouring host: "), "{all:?}");
+    }
+
+    #[test]
+    fn hosts_that_differ_have_a_name_together() {
+        let hello = |fingerprint| Hello {
+            fingerprint,
+            known: 0,
+            place: Binding { cache: 0, node: 0 },
+            crowd: 1,
+            processors: 1,
+            crowded: false,
+            once: false,
+        };
+        assert_eq!(unlike(&[hello(7), hello(7)]), None);
+        let name = unlike(&[hello(8), hello(7), hello(8)]);
+        assert!(name.as_ref().is_some_and(|name| name.matches("00000000000000").count() == 2));
+        assert_eq!(name, unlike(&[hello(7), hello(8)]));
     }
 
     #[test]
