@@ -3,7 +3,7 @@
 
 use super::{choice, describe, size, time};
 use crate::data::{Curve, Grade, Point};
-use crate::policy::{Decision, MARGIN};
+use crate::policy::{Decision, MARGIN, MARGIN_MAX};
 use crate::tuning::Tuning;
 use std::fmt::Write as _;
 
@@ -103,9 +103,14 @@ fn pairs<'a>(a: &'a Curve, b: &'a Curve) -> impl Iterator<Item = (&'a Point, &'a
     })
 }
 
-/// Whether two times differ by more than twice the margin of decisions and more than their spreads.
+/// Whether two times differ by more than twice the margin of decisions and more than their spreads. Of a time that was
+/// taken once the spread is not known: any that decisions still ask for may be it.
 fn differ(old: &Point, new: &Point) -> bool {
-    let allowed = 1.0 + f64::from(old.spread + new.spread).max(2.0 * MARGIN);
+    let spread = |point: &Point| match point.batches {
+        0 | 1 => f64::from(point.spread).max(MARGIN_MAX),
+        _ => f64::from(point.spread),
+    };
+    let allowed = 1.0 + (spread(old) + spread(new)).max(2.0 * MARGIN);
     let ratio = f64::from(new.ns) / f64::from(old.ns);
     ratio > allowed || ratio < 1.0 / allowed
 }
@@ -149,6 +154,22 @@ mod tests {
         let noise = text(&tuning(4.0, 0.2), &tuning(5.0, 0.2));
         assert!(noise.contains("0 differ, 4 do not"), "{noise}");
         assert!(noise.contains("both take the same ones"), "{noise}");
+    }
+
+    #[test]
+    fn times_that_were_taken_once_differ_only_by_much() {
+        let once = |tuning: Tuning| {
+            let mut measured = tuning.measured().clone();
+            let points = measured.curves.iter_mut().flat_map(|curve| &mut curve.points);
+            points.for_each(|point| point.batches = 1);
+            Tuning::without_job(Origin::Measured, "a machine".into(), measured, &["cma"])
+        };
+        let (first, second) = (tuning(4.0, 0.0), tuning(5.0, 0.0));
+        assert!(text(&first, &second).contains("2 differ, 2 do not"));
+        let a_little = text(&first, &once(second));
+        assert!(a_little.contains("0 differ, 4 do not"), "{a_little}");
+        let much = text(&first, &once(tuning(6.0, 0.0)));
+        assert!(much.contains("2 differ, 2 do not"), "{much}");
     }
 
     #[test]
