@@ -122,8 +122,9 @@ pub unsafe fn open(world: &World) {
     let local =
         world.localities().iter().filter(|place| place.host == world.localities()[world.pe()].host);
     let head = |head, value: u64| recorder.area.head(head).store(value, Ordering::Relaxed);
-    head(Head::Local, local.count() as u64);
-    head(Head::Processors, usable_cpus() as u64);
+    let local = local.count();
+    head(Head::Local, local as u64);
+    head(Head::Processors, processors(local, world.crowd() as usize, usable_cpus()) as u64);
     head(Head::Ended, 0);
     if recorder.area.head(Head::Began).load(Ordering::Relaxed) == 0 {
         head(Head::Began, monotonic_ns());
@@ -131,6 +132,12 @@ pub unsafe fn open(world: &World) {
     world.watch(waited, recorder.traces.then_some(told as Told));
     // Never freed: threads of the program may be looking at it when the library is finalised.
     STATE.store(Box::into_raw(state), Ordering::Release);
+}
+
+/// Processors for `local` PEs of a host of which `crowd` share one, as seen by a PE that may use `usable` itself: one
+/// that is bound sees no other's.
+fn processors(local: usize, crowd: usize, usable: usize) -> usize {
+    usable.max(local.div_ceil(crowd.max(1)))
 }
 
 /// Notes that the program ends the job from this PE.
@@ -599,4 +606,18 @@ pub fn give_way(routine: &'static str, reason: Reason, first: bool) {
     slot.add(number, first.into());
     slot.add(sum, ns);
     slot.block(slot.cell(state, routine, LOCAL, 0), ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_that_are_bound_take_no_turns() {
+        assert_eq!(processors(2, 1, 1), 2, "one processor for each");
+        assert_eq!(processors(8, 1, 2), 8, "two for each, as some launchers bind");
+        assert_eq!(processors(8, 2, 2), 4, "two groups of four");
+        assert_eq!(processors(9, 3, 4), 4, "not bound, and too many");
+        assert_eq!(processors(2, 1, 4), 4);
+    }
 }

@@ -91,7 +91,7 @@ pub enum Head {
     Text,
     /// Slots in use.
     Slots,
-    /// Processors that the PE may use.
+    /// Processors for the PEs of its host, as far as the PE can tell.
     Processors,
     /// PEs of its host.
     Local,

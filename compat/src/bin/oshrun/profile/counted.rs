@@ -22,7 +22,7 @@ pub struct Counted {
     pub end: End,
     /// What added to these makes them times since 1970.
     pub offset: u64,
-    /// Processors that the PE may use.
+    /// Processors for the PEs of its host.
     pub processors: u64,
     /// PEs of its host.
     pub local: u64,
