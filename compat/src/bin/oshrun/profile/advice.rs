@@ -10,6 +10,9 @@ const SHARE: f64 = 0.05;
 /// The same for PEs that others wait for.
 const SKEW: f64 = 0.10;
 
+/// The way of stores and loads on another PE's memory.
+const MAPPED: &str = "mapped memory";
+
 /// A setting, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Advice {
@@ -119,13 +122,19 @@ fn answers(summary: &Summary, whole: f64) -> Option<Advice> {
     })
 }
 
-/// Static data that is copied by system calls.
+/// Small operations that are system calls: on static data, or on all where no memory is mapped.
 fn static_data(summary: &Summary, whole: f64) -> Option<Advice> {
     let small = summary.lines.iter().filter(|line| line.way == "cma" && line.size <= 4096);
     let (count, seconds) =
         small.fold((0, 0.0), |sum, line| (sum.0 + line.count, sum.1 + line.seconds));
+    // Where nothing was mapped, shm may be left out; or the program may use static data alone.
+    let maps = summary.lines.iter().any(|line| line.way == MAPPED);
+    let setting = match maps {
+        true => "SHMEM_STATIC=remap, or buffers from shmem_malloc",
+        false => "SHMEM_TRANSPORTS with shm in it; for static data also SHMEM_STATIC=remap",
+    };
     (seconds > SHARE * whole && count > 0).then(|| Advice {
-        setting: "SHMEM_STATIC=remap, or buffers from shmem_malloc".to_owned(),
+        setting: setting.to_owned(),
         why: format!(
             "{count} operations of 4 KiB or less were system calls, {} each; mapped memory needs none",
             time(seconds / count as f64)
@@ -135,8 +144,7 @@ fn static_data(summary: &Summary, whole: f64) -> Option<Advice> {
 
 /// Large copies through the caches.
 fn cold(summary: &Summary, whole: f64) -> Option<Advice> {
-    let large =
-        summary.lines.iter().filter(|line| line.way == "mapped memory" && line.size >= 1 << 20);
+    let large = summary.lines.iter().filter(|line| line.way == MAPPED && line.size >= 1 << 20);
     let (moved, seconds) =
         large.fold((0, 0.0), |sum, line| (sum.0 + line.bytes, sum.1 + line.seconds));
     (seconds > SHARE * whole && moved > 0).then(|| Advice {
@@ -216,5 +224,18 @@ mod tests {
         assert_eq!(settings(&of(&counted)), [""; 0]);
         counted.clear();
         assert_eq!(settings(&of(&counted)), [""; 0]);
+    }
+
+    #[test]
+    fn advice_on_static_data_is_for_jobs_with_mapped_memory() {
+        let mut counted = two_pes();
+        counted.iter_mut().for_each(|pe| pe.processors = 2);
+        let of = |counted: &[_]| settings(&Summary::new(2, counted, vec!["a".into(), "b".into()]));
+        let mut copied = counted[0].rows[0].clone();
+        (copied.way, copied.ns) = ("cma".into(), 300_000.0);
+        counted[0].rows.push(copied);
+        assert_eq!(of(&counted), ["SHMEM_STATIC=remap, or buffers from shmem_malloc"]);
+        counted[0].rows.remove(0);
+        assert!(of(&counted)[0].starts_with("SHMEM_TRANSPORTS with shm in it"));
     }
 }
