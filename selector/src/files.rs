@@ -30,6 +30,17 @@ pub fn write(
     Ok(())
 }
 
+/// Whether a file can be written: that is to be known before, and not after, all work is done. One that was not there
+/// before is not there after this: work that is cut short, or never begins, leaves no empty one.
+///
+/// Errors: those of the file system.
+pub fn check(path: &Path) -> io::Result<()> {
+    let is_new = !path.exists();
+    File::options().create(true).append(true).open(path)?;
+    // A link that led to nothing stays; what it leads to goes again.
+    if is_new { path.canonicalize().and_then(std::fs::remove_file) } else { Ok(()) }
+}
+
 /// A new file in the directory of one that it can replace.
 fn beside(target: &Path, old: Option<Metadata>) -> Option<NamedTempFile> {
     let is_own = |old: &Metadata| {
@@ -98,5 +109,19 @@ mod tests {
         put(Path::new("/dev/null"), "gone").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         assert!(put(&at("none/result"), "new").is_err());
+    }
+
+    #[test]
+    fn a_check_leaves_everything_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let entries = || fs::read_dir(directory.path()).unwrap().count();
+        check(&at("new")).unwrap();
+        assert_eq!(entries(), 0);
+        put(&at("old"), "text").unwrap();
+        symlink("nothing", at("link")).unwrap();
+        ["old", "link"].iter().for_each(|name| check(&at(name)).unwrap());
+        assert_eq!((entries(), fs::read_to_string(at("old")).unwrap()), (2, "text".into()));
+        assert!(check(&at("none/new")).is_err());
     }
 }

@@ -17,7 +17,6 @@ use crate::placement::Hosts;
 use crate::report;
 use counted::Counted;
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use summary::Summary;
@@ -92,8 +91,7 @@ impl Wish {
         }
         let profile = self.profile.iter().filter_map(|form| form.path.as_deref());
         for path in profile.chain(self.trace.as_deref()) {
-            let opened = OpenOptions::new().create(true).append(true).open(path);
-            opened.map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+            files::check(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
         }
         Ok(())
     }
@@ -197,6 +195,18 @@ mod tests {
         for wrong in ["", "html", "json:", "xml:/a"] {
             assert!(Form::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_job_that_does_not_begin_leaves_no_files() {
+        let folder = std::env::temp_dir().join(format!("tombolo-wish-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let form = format!("json:{}", folder.join("profile.json").display());
+        let trace = Some(folder.join("trace.json"));
+        let checked = Wish { profile: Form::parse(&form).ok(), trace, events: 5 }.check();
+        let left = std::fs::read_dir(&folder).unwrap().count();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((checked, left), (Ok(()), 0));
     }
 
     #[test]
