@@ -72,6 +72,11 @@ impl Saved {
         Ok(saved)
     }
 
+    /// Whether the digest is that of the measurements.
+    fn is_unaltered(&self) -> bool {
+        u64::from_str_radix(&self.digest, 16) == Ok(self.measured.digest())
+    }
+
     /// Text to write.
     pub fn text(&self) -> String {
         // Only maps with keys that are not text could fail.
@@ -126,15 +131,13 @@ pub fn load(path: &Path, machine: &str, warns: bool) -> Option<Measurements> {
         }
         Err(e) => Err(e.to_string()),
     };
-    let sound = saved.and_then(|saved| match saved.digest.parse_hex() {
+    let sound = saved.and_then(|saved| match saved.measured.doubt() {
         _ if saved.machine != machine => Err("it is about another machine".to_owned()),
-        Some(digest) if digest == saved.measured.digest() => match saved.measured.doubt() {
-            Some(why) if age(path).is_none_or(|age| age > DOUBTFUL_FOR) => {
-                Err(format!("it is doubtful: {why}"))
-            }
-            _ => Ok(saved.measured),
-        },
-        _ => Err("its digest does not fit its content".to_owned()),
+        _ if !saved.is_unaltered() => Err("its digest does not fit its content".to_owned()),
+        Some(why) if age(path).is_none_or(|age| age > DOUBTFUL_FOR) => {
+            Err(format!("it is doubtful: {why}"))
+        }
+        _ => Ok(saved.measured),
     });
     sound
         .inspect_err(|why| {
@@ -160,19 +163,9 @@ pub fn newest_first(directory: &Path) -> impl Iterator<Item = (PathBuf, Saved)> 
     files.sort();
     let saved = |(_, path): (_, PathBuf)| {
         let saved = Saved::parse(&read(&path, Owner::Own).ok()?).ok()?;
-        Some((path, saved))
+        saved.is_unaltered().then_some((path, saved))
     };
     files.into_iter().rev().filter_map(saved)
-}
-
-trait ParseHex {
-    fn parse_hex(&self) -> Option<u64>;
-}
-
-impl ParseHex for String {
-    fn parse_hex(&self) -> Option<u64> {
-        u64::from_str_radix(self, 16).ok()
-    }
 }
 
 /// Replaces the table at `path`, in a cache directory, and removes the oldest ones there.
@@ -397,6 +390,18 @@ mod tests {
         assert_eq!(load(&path, "m", false), None);
         store(&path, &Saved::new("m", sample(2.0))).unwrap();
         assert_eq!(load(&path, "m", false), Some(sample(2.0)));
+    }
+
+    #[test]
+    fn altered_tables_are_not_among_those_to_estimate_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let [sound, altered] = [7, 8].map(|fingerprint| file(directory.path(), fingerprint));
+        store(&sound, &Saved::new("m", sample(1.0))).unwrap();
+        let mut saved = Saved::new("m", sample(1.0));
+        saved.measured.curves[0].points[3].ns *= 2.0;
+        store(&altered, &saved).unwrap();
+        let found: Vec<PathBuf> = newest_first(directory.path()).map(|(path, _)| path).collect();
+        assert_eq!(found, [sound]);
     }
 
     #[test]

@@ -325,7 +325,7 @@ fn without_job(path: PathBuf, Saved { machine, measured, .. }: Saved) -> Tuning 
 }
 
 /// Estimates from the newest measurements that know of hosts and PEs as asked for. Those come first that were made
-/// over the transports that jobs of this environment use within a host.
+/// over the transports that jobs of this environment use within a host, and of these the ones that can be relied on.
 fn estimated(pattern: Pattern, options: &Options) -> Result<String, String> {
     let config = Config::from_env().map_err(|e| e.to_string())?;
     let used = config.transports.choose(WITHIN_A_HOST);
@@ -334,7 +334,7 @@ fn estimated(pattern: Pattern, options: &Options) -> Result<String, String> {
         WITHIN_A_HOST.iter().all(|name| measured.contains(name) == used.contains(name))
     };
     let mut all = cached()?;
-    all.sort_by_key(|tuning| !is_like(tuning));
+    all.sort_by_key(|tuning| (!is_like(tuning), tuning.measured().doubt().is_some()));
     let mut results = all.into_iter().map(|tuning| predict::estimates(&tuning, pattern, options));
     let first = results.next().unwrap_or_else(|| Err("no measurements".into()));
     first.or_else(|why| results.find_map(Result::ok).ok_or(why))

@@ -64,7 +64,19 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     if let Some((error, _)) = model::error(&tuning.measured().curves) {
         text += &format!("\nSingle operations are off by {:.1} % on average.", error * 100.0);
     }
-    Ok(text + "\n" + crowded(&layout))
+    Ok(text + "\n" + &sources(tuning) + crowded(&layout))
+}
+
+/// What estimates rest on: they hold for that machine, as far as what was measured there can be relied on.
+fn sources(tuning: &Tuning) -> String {
+    let mut text = match tuning.machine() {
+        "" => String::new(),
+        machine => format!("Measured on: {machine}\n"),
+    };
+    if let Some(why) = tuning.measured().doubt() {
+        text += &format!("What was measured is unreliable: {why}\n");
+    }
+    text
 }
 
 fn within(estimate: &Estimate) -> String {
@@ -157,4 +169,26 @@ fn row(
     let line =
         format!("  {bytes:>10}  {by:>7}  {measured:>10}  {predicted:>10}  {error:>7}  {within}");
     line.trim_end().to_owned() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tombolo_selector::Origin;
+    use tombolo_selector::data::{Buffer, CACHED, Curve, Key, Measurements, Point};
+
+    #[test]
+    fn estimates_say_what_they_rest_on() {
+        let of = |batches| {
+            let (operation, buffer, channel) = (Operation::Put, Buffer::Heap, CACHED.to_owned());
+            let key = Key { class: Class::Cache, operation, buffer, channel };
+            let point = |bytes| Point { bytes, ns: 100.0, spread: 0.0, batches };
+            let curves = vec![Curve { key, points: vec![point(8)], checks: vec![point(16)] }];
+            let measured = Measurements { curves, ..Measurements::default() };
+            Tuning::without_job(Origin::Measured, "a machine".into(), measured, &["shm"])
+        };
+        assert_eq!(sources(&of(7)), "Measured on: a machine\n");
+        let doubtful = sources(&of(0));
+        assert!(doubtful.contains("\nWhat was measured is unreliable: other proc"), "{doubtful}");
+    }
 }
