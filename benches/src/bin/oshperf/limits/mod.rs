@@ -136,10 +136,18 @@ pub fn limits(options: &Options) -> Result<bool, String> {
     }
     drop(progress);
     let limits = Limits { machine, complete: !interrupt::wanted(), tables };
-    let kept = files::json(&options.json, &limits);
+    let kept = keep(&options.json, &limits);
     tool::print(text(&limits));
     kept?;
     Ok(limits.complete)
+}
+
+/// Writes the file that is asked for. An earlier one stays where nothing was measured, or less.
+fn keep(path: &Option<PathBuf>, limits: &Limits) -> Result<(), String> {
+    if limits.tables.iter().all(|table| table.rows.is_empty()) {
+        return Err("nothing could be measured".to_owned());
+    }
+    files::report(path, limits, limits.complete)
 }
 
 fn text(limits: &Limits) -> String {
@@ -154,6 +162,9 @@ fn text(limits: &Limits) -> String {
         machine.load,
         machine.date
     );
+    if !limits.complete {
+        text += "# Not complete: what was measured before it ended\n";
+    }
     for table in &limits.tables {
         text += &format!("\n# {} (measured)\n", table.name);
         if let Some(why) = &table.unavailable {
@@ -170,4 +181,30 @@ fn text(limits: &Limits) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_run_costs_no_earlier_report() {
+        let folder = files::passing_folder().unwrap();
+        let path = Some(folder.path().join("limits.json"));
+        let limits = |rows, complete| {
+            let rows = (0..rows).map(|k| Row { size: 8 << k, median: 1.0, p99: 2.0 }).collect();
+            let table = Table { name: "plain copy", latency: false, unavailable: None, rows };
+            Limits { machine: Machine::here(), complete, tables: vec![table] }
+        };
+        assert!(keep(&path, &limits(0, false)).unwrap_err().contains("nothing could be measured"));
+        assert!(!path.as_ref().unwrap().exists());
+        keep(&path, &limits(1, false)).unwrap();
+        keep(&path, &limits(2, true)).unwrap();
+        for rows in [0, 1] {
+            assert!(keep(&path, &limits(rows, false)).is_err());
+            assert!(files::is_complete(path.as_ref().unwrap()));
+        }
+        assert!(text(&limits(1, false)).contains("\n# Not complete: what was"));
+        assert!(!text(&limits(1, true)).contains("complete"));
+    }
 }

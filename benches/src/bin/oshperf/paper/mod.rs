@@ -125,6 +125,11 @@ struct Report<'a> {
     paper: &'a str,
     set_up: &'a str,
     machine: Machine,
+    /// The parts that were asked for; all if empty.
+    only: &'a [String],
+    /// How often each program ran.
+    repeat: u32,
+    /// Whether all of the paper was measured.
     complete: bool,
     rows: Vec<Row>,
     notes: Vec<String>,
@@ -166,21 +171,31 @@ pub fn paper(options: &Options) -> Result<bool, String> {
     files::check([&options.json])?;
     let machine = Machine::here();
     let (samples, notes) = measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
-    let complete = !interrupt::wanted() && notes.is_empty();
-    let rows = (paper.rows)(&samples);
+    let done = !interrupt::wanted() && notes.is_empty();
     let report = Report {
         paper: paper.title,
         set_up: paper.set_up,
         machine,
-        complete,
-        rows,
+        only: &options.only,
+        repeat: options.repeat,
+        complete: done && options.only.is_empty(),
+        rows: (paper.rows)(&samples),
         notes,
         not_here,
     };
-    let kept = files::json(&options.json, &report);
+    let kept = keep(&options.json, &report, done);
     tool::print(text(&report));
     kept?;
-    Ok(report.complete)
+    Ok(done)
+}
+
+/// Writes the file that is asked for. An earlier one stays where nothing was measured, or less. `done` says that all
+/// parts that were asked for came to their end.
+fn keep(path: &Option<PathBuf>, report: &Report<'_>, done: bool) -> Result<(), String> {
+    if !done && report.rows.is_empty() {
+        return Err("nothing could be measured".to_owned());
+    }
+    files::report(path, report, report.complete)
 }
 
 /// Runs the jobs in turn; what went wrong is in the notes.
@@ -247,6 +262,11 @@ fn text(report: &Report<'_>) -> String {
         env!("CARGO_PKG_VERSION"),
         report.paper
     );
+    match report.only {
+        _ if report.complete => {}
+        [] => text += "# Not complete: what was measured before it ended\n",
+        only => text += &format!("# Not complete: of the parts only {}\n", only.join(", ")),
+    }
     for line in wrapped(report.set_up, 96) {
         text += &format!("# {line}\n");
     }
@@ -316,24 +336,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_was_not_measured_is_said_below_the_table() {
+    fn report(only: &[String], complete: bool) -> Report<'_> {
         let row = Row {
             experiment: "a put".into(),
             published: "1 us",
             here: "2 us".into(),
             mark: Mark::Modelled,
         };
-        let report = Report {
+        Report {
             paper: "A paper",
             set_up: "Everything differs.",
             machine: Machine::here(),
-            complete: false,
+            only,
+            repeat: 1,
+            complete,
             rows: vec![row],
             notes: vec!["x: why".into()],
             not_here: vec!["y: one socket".into()],
-        };
-        let text = text(&report);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_paper_costs_no_earlier_report_of_all() {
+        let folder = files::passing_folder().unwrap();
+        let path = Some(folder.path().join("paper.json"));
+        let only = ["x@2".to_owned()];
+        keep(&path, &report(&only, false), true).unwrap();
+        let read = || std::fs::read_to_string(path.as_ref().unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&read()).unwrap();
+        assert_eq!(
+            [&value["complete"], &value["repeat"], &value["only"][0]],
+            [&serde_json::json!(false), &serde_json::json!(1), &serde_json::json!("x@2")]
+        );
+        keep(&path, &report(&[], true), true).unwrap();
+        let whole = read();
+        assert!(keep(&path, &report(&only, false), true).is_err());
+        let nothing = Report { rows: Vec::new(), ..report(&[], false) };
+        let why = keep(&path, &nothing, false).unwrap_err();
+        assert!(why.contains("nothing could be measured"), "{why}");
+        assert_eq!(read(), whole);
+        assert!(text(&report(&only, false)).contains("# Not complete: of the parts only x@2\n"));
+        assert!(text(&report(&[], false)).contains("# Not complete: what was"));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_below_the_table() {
+        let text = text(&report(&[], true));
         assert!(text.contains("# Everything differs.\n\nexperiment"), "{text}");
         assert!(
             text.contains("a put       1 us        2 us        modelled\n# not here: y: one socket\n# not measured: x: why\n"),
