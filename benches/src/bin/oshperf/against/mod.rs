@@ -143,10 +143,14 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let outcome =
         record::Comparison::new(before, &implementations, &samples, options.repeat, notes);
     tool::print(report::markdown(&outcome));
-    // An earlier record of this day stays where there are not all figures for a new one.
-    if let Some(directory) = options.record.as_ref().filter(|_| !interrupt::wanted()) {
-        for path in record::write(&outcome, directory)? {
-            tool::print(format!("recorded in {}\n", path.display()));
+    if let Some(directory) = &options.record {
+        match unrecorded(&options.only, &outcome.notes) {
+            Some(why) => tool::complain(format_args!("oshperf: nothing is recorded: {why}")),
+            None => {
+                for path in record::write(&outcome, directory)? {
+                    tool::print(format!("recorded in {}\n", path.display()));
+                }
+            }
         }
     }
     if interrupt::wanted() {
@@ -158,6 +162,15 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Why the figures are not those of a whole run, if so: an earlier record of this day stays then.
+fn unrecorded(only: &[String], notes: &[String]) -> Option<&'static str> {
+    match () {
+        () if !only.is_empty() => Some("a record is of all programs, and --only names some"),
+        () if !notes.is_empty() => Some("not everything could be measured"),
+        () => None,
+    }
+}
+
 /// The installation that is measured.
 fn prefix(options: &Options) -> Result<PathBuf, Box<dyn Error>> {
     if let Some(prefix) = &options.prefix {
@@ -166,4 +179,17 @@ fn prefix(options: &Options) -> Result<PathBuf, Box<dyn Error>> {
     let own = std::env::current_exe()?;
     let prefix = own.parent().and_then(Path::parent).ok_or("where is oshperf?")?;
     Ok(prefix.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_runs_alone_are_recorded() {
+        let some = ["hello".to_owned()];
+        assert_eq!(unrecorded(&[], &[]), None);
+        assert!(unrecorded(&some, &[]).is_some_and(|why| why.contains("--only")));
+        assert!(unrecorded(&[], &some).is_some());
+    }
 }
