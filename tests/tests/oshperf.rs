@@ -501,7 +501,8 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
         let ran = run(&mut command, LIMIT)?.succeeded()?;
         check_table(&ran.stdout);
         let read: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
-        Ok((ran, read.as_array().ok_or("no groups")?.clone()))
+        assert!(read["complete"] == true && read["machine"]["cpu"].is_string(), "{read}");
+        Ok((ran, read["groups"].as_array().ok_or("no groups")?.clone()))
     };
     let taken = |group: &Value| -> Vec<String> {
         let sizes = group["sizes"].as_array().unwrap().iter();

@@ -13,6 +13,7 @@ mod ways;
 use crate::files;
 use crate::interrupt;
 use crate::job::{self, End};
+use crate::machine::Machine;
 use crate::pe::api::shmem_barrier_all;
 use crate::sizes::{self, Sizes};
 use crate::tool;
@@ -119,6 +120,16 @@ pub struct Group {
     pub sizes: Vec<Size>,
 }
 
+/// Everything that is reported.
+#[derive(Serialize)]
+struct Report<'a> {
+    machine: &'a Machine,
+    version: &'static str,
+    /// False as long as groups are missing.
+    complete: bool,
+    groups: &'a [Group],
+}
+
 /// Measures in this job, or starts one that does. True if all was measured.
 pub fn routes(options: &Options) -> Result<bool, String> {
     if bootstrap::is_launched() { in_job(options).map(|()| true) } else { start(options) }
@@ -219,6 +230,7 @@ fn measure(
             targets.push((class, pe));
         }
     }
+    let machine = Machine::here();
     let mut groups = Vec::new();
     for (class, pe) in targets {
         for &op in &options.ops {
@@ -241,6 +253,7 @@ fn measure(
                 if !group.sizes.is_empty() {
                     tool::print(text::foot(&group));
                     groups.push(group);
+                    keep(&options.json, &machine, &groups, false)?;
                 }
             }
         }
@@ -250,7 +263,22 @@ fn measure(
     if groups.is_empty() {
         return Err("nothing could be measured".to_owned());
     }
-    files::json(&options.json, &groups)
+    keep(&options.json, &machine, &groups, true)
+}
+
+/// Writes the file that is asked for, again after each group: an interruption ends this process with its
+/// job. An earlier report that is complete stays until this one is.
+fn keep(
+    path: &Option<PathBuf>,
+    machine: &Machine,
+    groups: &[Group],
+    complete: bool,
+) -> Result<(), String> {
+    if !complete && path.as_deref().is_some_and(files::is_complete) {
+        return Ok(());
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    files::json(path, &Report { machine, version, complete, groups })
 }
 
 #[cfg(test)]
@@ -263,5 +291,28 @@ mod tests {
         assert_eq!(sizes[..4], [8, 12, 16, 24]);
         assert_eq!(sizes[sizes.len() - 2..], [3 << 20, 4 << 20]);
         assert!(sizes.is_sorted());
+    }
+
+    #[test]
+    fn groups_are_kept_as_soon_as_they_are_measured() {
+        let folder = files::passing_folder().unwrap();
+        let path = Some(folder.path().join("routes.json"));
+        let group = || Group { to: "PEs".into(), op: Op::Put, local: Local::Heap, sizes: vec![] };
+        let machine = Machine::here();
+        let kept = |count: usize, complete| {
+            let groups: Vec<Group> = (0..count).map(|_| group()).collect();
+            keep(&path, &machine, &groups, complete).unwrap();
+            let text = std::fs::read_to_string(path.as_ref().unwrap()).unwrap();
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+            assert!(value["machine"]["cpu"].is_string());
+            (value["groups"].as_array().unwrap().len(), value["complete"] == true)
+        };
+        assert_eq!(
+            [kept(1, false), kept(2, false), kept(3, true)],
+            [(1, false), (2, false), (3, true)]
+        );
+        assert_eq!(kept(1, false), (3, true), "an earlier report");
+        assert_eq!(kept(2, true), (2, true));
     }
 }
