@@ -31,7 +31,7 @@ struct Candidate<'a> {
     tests: Vec<&'static Test>,
     /// What is not, and why.
     notes: Vec<String>,
-    /// The test that the job is at, once it has measured something.
+    /// The test that the job is at; none once it has measured all.
     under_way: Option<&'static Test>,
     points: Vec<pe::Point>,
 }
@@ -139,7 +139,7 @@ impl<'a> Comparison<'a> {
     /// One job.
     fn turn(&self, candidate: &mut Candidate<'_>, what: &str, progress: &Progress) -> End {
         progress.now(format!("{what}: {}", candidate.way.name));
-        candidate.under_way = None;
+        candidate.under_way = candidate.tests.first().copied();
         job::run(self.job(candidate), SILENCE, |line| {
             let line = line.strip_prefix(MARK).map(serde_json::from_str);
             match line {
@@ -233,14 +233,21 @@ impl<'a> Comparison<'a> {
 
 impl Candidate<'_> {
     /// Draws the conclusion from a job that did not end well: a way that does not start is not
-    /// usable; a test in which one ended is left out from then on.
+    /// usable; a test in which one ended is left out from then on. One that ended after all tests
+    /// costs none.
     fn fail(&mut self, stderr: &str) {
         if self.facts.is_none() {
             self.unusable = Some(self.way.refusal(stderr));
             return;
         }
         let line = stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("").trim();
-        let Some(test) = self.under_way.or(self.tests.first().copied()) else { return };
+        let Some(test) = self.under_way else {
+            let note = format!("a job failed after its last test: {line}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+            return;
+        };
         self.notes.push(WayReport::left_out(test.name, line));
         self.tests.retain(|other| other.name != test.name);
         if self.tests.is_empty() {
@@ -259,5 +266,56 @@ impl Candidate<'_> {
             routes: facts.map(|facts| facts.routes.clone()).unwrap_or_default(),
             transports: facts.map(|facts| facts.transports.clone()).unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn point(test: &Test, x: u64) -> pe::Point {
+        let (values, tail) = (vec![1.0], Vec::new());
+        pe::Point { test: test.name.to_owned(), x, values, tail, cpu_us: None, ceiling: None }
+    }
+
+    #[test]
+    fn the_test_that_a_job_failed_in_is_left_out() {
+        let words = ["oshperf", "--ways", "shm", "--ops", "put,amo", "--sizes", "8,64"];
+        let options = Line::parse_from(words).options;
+        let tests = catalogue::of(&options.ops);
+        let (own, oshrun) = ("oshperf".into(), "oshrun".into());
+        let comparison = Comparison { options: &options, tests: tests.clone(), own, oshrun };
+        let failed_after = |under_way: Option<(&Test, u64)>| {
+            let mut candidate = comparison.candidate(&options.ways[0]);
+            let (routes, transports) = (String::new(), Vec::new());
+            candidate.facts = Some(Facts { hosts: 1, peer: 1, hops: 0, routes, transports });
+            candidate.under_way = match under_way {
+                Some((test, x)) => comparison.after(&candidate, &point(test, x)),
+                None => tests.first().copied(),
+            };
+            candidate.fail("\n it breaks\n");
+            candidate.fail("\n it breaks\n");
+            let left: Vec<&str> = candidate.tests.iter().map(|test| test.name).collect();
+            (left, candidate.notes)
+        };
+        let all: Vec<&str> = tests.iter().map(|test| test.name).collect();
+        assert_eq!(all, ["put", "fetch_add", "add", "compare_swap"]);
+        let (left, notes) = failed_after(None);
+        assert!(
+            left == all[1..] && notes[0] == WayReport::left_out("put", "it breaks"),
+            "{notes:?}"
+        );
+        let (left, _) = failed_after(Some((tests[0], 64)));
+        assert_eq!(left, ["put", "add", "compare_swap"]);
+        let (left, notes) = failed_after(Some((tests[3], 8)));
+        assert_eq!(left, all, "all was measured");
+        assert_eq!(notes, ["a job failed after its last test: it breaks"]);
     }
 }
