@@ -3,7 +3,7 @@
 
 use crate::catalogue::{Axis, Kind};
 use crate::compare::Report;
-use crate::compare::report::{Point, Series};
+use crate::compare::report::{Point, Series, WayReport};
 use crate::compare::text::number;
 use crate::sizes;
 use crate::tool;
@@ -45,7 +45,7 @@ enum Change {
     Unknown,
 }
 
-/// Prints the differences. True if nothing became slower or fails now.
+/// Prints the differences. True if nothing became slower, fails now or is missing.
 pub fn diff(options: &Options) -> Result<bool, String> {
     let (old, new) = (read(&options.old)?, read(&options.new)?);
     let (text, worse) = compare(&old, &new, options.threshold / 100.0)?;
@@ -72,19 +72,47 @@ fn failures<'a>(old: &'a Report, new: &'a Report) -> Vec<(&'a str, &'a str, &'a 
     old.series.iter().filter_map(failed).collect()
 }
 
-/// How many points of a report the other one has not.
-fn alone(report: &Report, other: &Report) -> usize {
+/// Points of a report that the other one has not.
+fn alone<'a>(
+    report: &'a Report,
+    other: &'a Report,
+) -> impl Iterator<Item = (&'a Series, &'a Point)> {
     let has = |series: &Series, x: u64| {
         let all = other.series.iter().filter(|o| o.test == series.test && o.way == series.way);
         all.flat_map(|other| &other.points).any(|point| point.x == x)
     };
-    let points =
-        |series: &Series| series.points.iter().filter(|point| !has(series, point.x)).count();
-    report.series.iter().map(points).sum()
+    let points = |series: &'a Series| series.points.iter().map(move |point| (series, point));
+    report.series.iter().flat_map(points).filter(move |(series, point)| !has(series, point.x))
 }
 
-/// The text, and how many points became slower or fail now. Errors: nothing can be compared.
-fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize), String> {
+/// How many points of the old report the new one was to have as well, and has not because it ended before. What failed
+/// is told apart.
+fn missing(old: &Report, new: &Report, failures: &[(&str, &str, &str)]) -> usize {
+    if new.complete {
+        return 0;
+    }
+    let failed = |series: &Series| {
+        failures.iter().any(|(test, way, _)| *test == series.test && *way == series.way)
+    };
+    let asked = |series: &Series, x| {
+        new.ways.iter().any(|way| way.name == series.way) && new.asks(&series.test, x)
+    };
+    alone(old, new).filter(|(series, point)| !failed(series) && asked(series, point.x)).count()
+}
+
+/// The networks that a way was measured over, of all that its transports say.
+fn networks(way: &WayReport) -> String {
+    // What each was opened with comes first, and then what was counted.
+    let first = |name: &str| way.transports.iter().find(|line| line.starts_with(name));
+    let mut all: Vec<&str> =
+        ["ofi: ", "tcp: ", "verbs: "].into_iter().filter_map(first).map(String::as_str).collect();
+    let more = way.transports.iter().filter(|line| line.contains(": long transfers also by "));
+    all.extend(more.map(String::as_str));
+    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
+}
+
+/// What was not alike in the two runs: lines of comments.
+fn circumstances(old: &Report, new: &Report) -> String {
     let mut text = String::new();
     let (a, b) = (&old.machine, &new.machine);
     if (&a.cpu, a.cores, &a.kernel) != (&b.cpu, b.cores, &b.kernel) {
@@ -93,16 +121,43 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
             a.cpu, a.cores, a.kernel, b.cpu, b.cores, b.kernel
         );
     }
-    if old.pes != new.pes {
-        text += &format!("# Other numbers of PEs: {}, then {}\n", old.pes, new.pes);
-    }
+    let mut other = |what: &str, before: String, now: String| {
+        if before != now {
+            text += &format!("# Other {what}: {before}, then {now}\n");
+        }
+    };
+    let ms = |report: &Report| format!("{} ms", report.budget_ms);
+    other("versions of Tombolo", old.version.clone(), new.version.clone());
+    other("numbers of PEs", old.pes.to_string(), new.pes.to_string());
+    other("numbers of rounds", old.rounds.to_string(), new.rounds.to_string());
+    other("times for each point", ms(old), ms(new));
     for way in &new.ways {
-        let before = old.ways.iter().find(|before| before.name == way.name);
-        if let Some(before) = before.filter(|before| before.place != way.place) {
-            text +=
-                &format!("# Other places of {}: {}, then {}\n", way.name, before.place, way.place);
+        let Some(before) = old.ways.iter().find(|before| before.name == way.name) else { continue };
+        let name = &way.name;
+        other(&format!("places of {name}"), before.place.clone(), way.place.clone());
+        other(
+            &format!("kinds of figures of {name}"),
+            before.mark.to_string(),
+            way.mark.to_string(),
+        );
+        // Of one that could not be used nothing else is known.
+        if [before, way].iter().any(|way| way.routes.is_empty()) {
+            continue;
+        }
+        other(&format!("routes of {name}"), before.routes.clone(), way.routes.clone());
+        other(&format!("networks of {name}"), networks(before), networks(way));
+    }
+    for (which, report) in [("old", old), ("new", new)] {
+        if !report.complete {
+            text += &format!("# The {which} report is not complete\n");
         }
     }
+    text
+}
+
+/// The text, and how many points became slower, fail now or are missing. Errors: nothing can be compared.
+fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize), String> {
+    let mut text = circumstances(old, new);
     text += &format!(
         "{:<14} {:<14} {:>8} {:>12} {:>12} {:>9}\n",
         "# Test", "Way", "Size", "Old", "New", "Change"
@@ -146,10 +201,16 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
     for (test, way, why) in &failures {
         text += &format!("# {test} over {way} FAILS now: {why}\n");
     }
-    if faster + slower + same + unknown + failures.len() == 0 {
+    let missing = missing(old, new, &failures);
+    if missing > 0 {
+        text += &format!(
+            "# {missing} points of the old report are MISSING in the new one, which is not complete\n"
+        );
+    }
+    if faster + slower + same + unknown + failures.len() + missing == 0 {
         return Err("the reports have no point in common".to_owned());
     }
-    let lone = [alone(old, new), alone(new, old)];
+    let lone = [alone(old, new).count(), alone(new, old).count()];
     if lone != [0, 0] {
         text += &format!(
             "# Points in one report only: {} in the old one, {} in the new one\n",
@@ -163,7 +224,7 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
              told of them\n"
         );
     }
-    Ok((text, slower + failures.len()))
+    Ok((text, slower + failures.len() + missing))
 }
 
 fn amount(series: &Series, by: f64) -> String {
@@ -199,8 +260,8 @@ fn change(series: &Series, old: &Point, new: &Point, threshold: f64) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::report::WayReport;
     use crate::compare::tests::{report, series};
+    use crate::compare::ways::Mark;
 
     /// The report of the tests with other values of one series.
     fn with(test: &str, way: &str, values: &[(u64, f64)]) -> Report {
@@ -269,6 +330,51 @@ mod tests {
         elsewhere.ways[0].place = "2 emulated hosts".to_owned();
         let (text, _) = compare(&report(), &elsewhere, 0.05).unwrap();
         assert!(text.contains("# Other places of a: 1 host, then 2 emulated hosts\n"), "{text}");
+    }
+
+    #[test]
+    fn what_a_report_that_is_not_complete_lacks_counts_as_worse() {
+        let mut cut = report();
+        cut.complete = false;
+        cut.series.retain(|series| series.test != "put");
+        let (text, worse) = compare(&report(), &cut, 0.05).unwrap();
+        assert_eq!(worse, 6, "{text}");
+        assert!(text.contains("# The new report is not complete\n"), "{text}");
+        assert!(text.contains("# 6 points of the old report are MISSING in the new one"), "{text}");
+        let (text, worse) = compare(&cut, &report(), 0.05).unwrap();
+        assert!(worse == 0 && text.contains("# The old report is not complete\n"), "{text}");
+        // What failed is not counted twice.
+        cut.ways[1].unusable = Some("no cable".to_owned());
+        assert_eq!(compare(&report(), &cut, 0.05).unwrap().1, 3 + 3);
+        // Nor what was not asked for.
+        cut.ways[1].unusable = None;
+        (cut.tests, cut.sizes) = (vec!["put".to_owned(), "rate".to_owned()], vec![8, 1024]);
+        assert_eq!(compare(&report(), &cut, 0.05).unwrap().1, 4);
+        cut.tests.remove(0);
+        assert_eq!(compare(&report(), &cut, 0.05).unwrap().1, 0);
+    }
+
+    #[test]
+    fn what_else_differs_is_told() {
+        let mut other = report();
+        (other.version, other.budget_ms, other.rounds) = ("0.2.0".to_owned(), 2.0, 5);
+        let way = &mut other.ways[0];
+        (way.mark, way.routes) = (Mark::Emulated, "put cma".to_owned());
+        way.transports =
+            ["tcp: TCP on eth1 (10.0.0.1)", "tcp: 7 RMA operations"].map(str::to_owned).to_vec();
+        let text = compare(&report(), &other, 0.05).unwrap().0;
+        for line in [
+            "# Other versions of Tombolo: 0.1.0, then 0.2.0\n",
+            "# Other times for each point: 4 ms, then 2 ms\n",
+            "# Other numbers of rounds: 3, then 5\n",
+            "# Other kinds of figures of a: measured, then emulated\n",
+            "# Other routes of a: put cached, then put cma\n",
+            "# Other networks of a: none, then tcp: TCP on eth1 (10.0.0.1)\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        let text = compare(&report(), &report(), 0.05).unwrap().0;
+        assert!(!text.contains("Other") && !text.contains("complete"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod overtakes;
 pub mod report;
 mod rounds;
 pub mod text;
-mod ways;
+pub mod ways;
 
 pub use options::Options;
 pub use report::Report;
@@ -107,6 +107,8 @@ pub mod tests {
             rounds: 3,
             budget_ms: 4.0,
             complete: true,
+            tests: Vec::new(),
+            sizes: Vec::new(),
             ways: vec![way("a", None), way("b", None), way("c", Some("not on this <host>"))],
             series: vec![
                 series("put", "a", &[(8, 0.5), (1024, 1.0), (65536, 40.0)]),

@@ -28,6 +28,12 @@ pub struct Report {
     pub budget_ms: f64,
     /// False if the run was ended before its end.
     pub complete: bool,
+    /// The tests that were asked for; empty in files that do not say.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// The sizes that were asked for, likewise.
+    #[serde(default)]
+    pub sizes: Vec<u64>,
     /// The ways, in the order asked for.
     pub ways: Vec<WayReport>,
     /// What was measured, by test and way.
@@ -164,6 +170,13 @@ impl Report {
             FORMAT => serde_json::from_str(text).map_err(wrong),
             other => Err(format!("a report of form {other}; this oshperf reads form {FORMAT}")),
         }
+    }
+
+    /// Whether a test was to be taken at a point; also where the file does not say.
+    pub fn asks(&self, test: &str, x: u64) -> bool {
+        let at = |test: &Test| test.points(&self.sizes).contains(&x);
+        let named = self.tests.iter().any(|name| name == test);
+        self.tests.is_empty() || named && Test::find(test).is_none_or(at)
     }
 
     /// Tests that something was measured of, in their order, with their series in that of the ways.

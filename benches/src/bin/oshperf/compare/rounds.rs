@@ -66,6 +66,8 @@ pub fn measure(options: &Options) -> Result<Report, String> {
         rounds: options.rounds,
         budget_ms: options.budget,
         complete,
+        tests: comparison.tests.iter().map(|test| test.name.to_owned()).collect(),
+        sizes: options.sizes.0.clone(),
         ways,
         series: comparison.tests.iter().copied().flat_map(of_test).collect(),
     })
