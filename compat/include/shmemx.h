@@ -65,8 +65,8 @@ int shmemx_ctx_tune_hint(shmem_ctx_t ctx, int reuse);
  * - it was killed, crashed or exited between shmem_init and shmem_finalize, which the PEs of its
  *   host are told at once. Of several emulated hosts one is lost as a whole: its PEs serve for each
  *   other what arrives over its links, so oshrun kills the others;
- * - its host died, or no link leads to it any more, and the library has given it up (on an NTB ring
- *   about two seconds later).
+ * - its host died, or a transport that reached it does not any more, and the library has given it up
+ *   (on an NTB ring about two seconds later, over networks within ten).
  *
  * By default a lost PE ends the job. With SHMEM_ON_LOSS=continue in the environment the others go
  * on:

@@ -3,7 +3,7 @@
 //!
 //! Each part is on its transport's stream of the context, so that quiet waits for both; where operations on a PE
 //! take several channels, fence waits for completion. A blocking transfer has streams of its own: a part whose
-//! transport fails meanwhile is carried again by another channel.
+//! transport fails meanwhile, but has not given up the PE, is carried again by another channel.
 
 use super::{Mode, Way};
 use crate::context::Context;
