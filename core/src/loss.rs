@@ -18,6 +18,7 @@
 
 use crate::board::monotonic_ns;
 use crate::config::{Config, OnLoss};
+use crate::process::{Stat, has_ended, is_of_no_process};
 use crate::transport::Locality;
 use crate::world::World;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -190,7 +191,8 @@ impl World {
         // A process that is ending loses its memory first.
         let mut limit = DYING;
         while monotonic_ns() - begun < limit.as_nanos() as u64 {
-            if has_ended(pid) {
+            // Of one whose number is not known nobody can tell.
+            if pid != 0 && has_ended(pid) {
                 limit = NEWS;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -319,63 +321,22 @@ impl Neighbour {
 /// A process that was seen running.
 struct Process {
     pid: i32,
-    /// When it was started: another one may get its number.
+    /// Another one may get its number.
     started: u64,
 }
 
 impl Process {
     /// None where the system does not show that it runs.
     fn of(pid: i32) -> Option<Process> {
-        let stat = Stat::read(&stat_of(pid).ok()?)?;
+        let stat = Stat::of(pid).ok()?;
         (!stat.is_over).then_some(Process { pid, started: stat.started })
     }
 
     fn has_ended(&self) -> bool {
-        match stat_of(self.pid) {
-            Ok(text) => {
-                Stat::read(&text).is_some_and(|stat| stat.is_over || stat.started != self.started)
-            }
+        match Stat::of(self.pid) {
+            Ok(stat) => stat.is_over || stat.started != self.started,
             Err(error) => is_of_no_process(&error),
         }
-    }
-}
-
-/// What `/proc` tells of a process.
-struct Stat {
-    /// No thread runs any more. The first one may have ended before others, and looks then like a process that has.
-    is_over: bool,
-    /// In ticks since the system was started.
-    started: u64,
-}
-
-impl Stat {
-    fn read(text: &str) -> Option<Stat> {
-        /// Between the state and the number of threads.
-        const BETWEEN: usize = 16;
-        // The name, in parentheses, may hold any character.
-        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-        let is_first_over = fields.next()?.starts_with(['Z', 'X']);
-        let threads = fields.nth(BETWEEN)?.parse::<u64>().ok()?;
-        let started = fields.nth(1)?.parse().ok()?;
-        Some(Stat { is_over: is_first_over && threads <= 1, started })
-    }
-}
-
-fn stat_of(pid: i32) -> std::io::Result<String> {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-}
-
-/// Whether a process is not there: since before its file was to be opened, or read.
-fn is_of_no_process(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
-}
-
-/// Whether a process of this host is gone, or nothing but an exit code. Of one whose number is not known (0) nobody can tell.
-fn has_ended(pid: i32) -> bool {
-    match stat_of(pid) {
-        _ if pid == 0 => false,
-        Ok(text) => Stat::read(&text).is_some_and(|stat| stat.is_over),
-        Err(error) => is_of_no_process(&error),
     }
 }
 
@@ -390,37 +351,6 @@ mod tests {
         assert!(losses.note(1, 5) && !losses.note(1, 6) && losses.note(2, 7));
         assert!(losses.is_known(1) && losses.is_known(2) && !losses.is_known(0));
         assert!(!losses.note(3, 8) && !losses.is_known(3));
-    }
-
-    #[test]
-    fn a_process_has_ended_when_only_its_exit_code_is_left() {
-        assert!(!has_ended(std::process::id() as i32));
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        while !has_ended(child.id() as i32) {
-            std::thread::yield_now();
-        }
-        child.wait().unwrap();
-        assert!(has_ended(child.id() as i32));
-    }
-
-    #[test]
-    fn a_process_whose_first_thread_alone_has_ended_goes_on() {
-        let stat = |state: char, threads: usize| {
-            let between = vec!["0"; 16].join(" ");
-            let text = format!("7 (a) Z (b) {state} {between} {threads} 0 99 0 0\n");
-            let stat = Stat::read(&text).unwrap();
-            assert_eq!(stat.started, 99);
-            stat.is_over
-        };
-        let all = [('Z', 2), ('Z', 1), ('X', 1), ('S', 1), ('R', 9)];
-        assert_eq!(
-            all.map(|(state, threads)| stat(state, threads)),
-            [false, true, true, false, false]
-        );
-        let own = stat_of(std::process::id() as i32).unwrap();
-        let threads = own.rsplit_once(')').unwrap().1.split_whitespace().nth(17).unwrap();
-        assert!(threads.parse::<u64>().unwrap() >= 1);
-        assert!(Stat::read("").is_none() && !Stat::read(&own).unwrap().is_over);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! `EFAULT`, and a thread that has blocked `SIGSEGV` and writes to a range is ended by the kernel.
 
 use crate::error::{Error, Result};
+use crate::process::has_one_thread;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -96,11 +97,6 @@ impl Held {
         self.late.iter().zip(now).for_each(|(last, now)| last.store(now, Ordering::Relaxed));
         now != last
     }
-}
-
-/// Whether this is the only thread; false where the kernel does not tell.
-pub fn has_one_thread() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }
 
 fn protect(held: &Held, access: libc::c_int) -> io::Result<()> {

@@ -479,8 +479,8 @@ impl TouchedPages {
 /// the handler is changed in the parent too: the number of its threads and the lists of their stacks among them. Such
 /// programs are warned if they fork while they have several threads.
 mod forked {
-    use super::super::standstill::has_one_thread;
     use super::*;
+    use crate::process::has_one_thread;
     use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
 

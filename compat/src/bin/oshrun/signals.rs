@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
+use tombolo_core::process::{Stat, is_of_no_process};
 
 /// Signals that are passed on to the PEs and do nothing else.
 const PASSED_ON: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
@@ -261,21 +262,10 @@ pub fn is_ending(pid: Pid) -> bool {
         Ok(threads) => threads,
         Err(error) => return is_of_no_process(&error),
     };
-    threads.flatten().all(|thread| {
-        let stat = match std::fs::read_to_string(thread.path().join("stat")) {
-            Ok(stat) => stat,
-            Err(error) => return is_of_no_process(&error),
-        };
-        // As in `parent`.
-        let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
-        flags.is_some_and(|flags| flags.parse().is_ok_and(|flags: u32| flags & EXITING != 0))
+    threads.flatten().all(|thread| match std::fs::read_to_string(thread.path().join("stat")) {
+        Ok(text) => Stat::parse(&text).is_some_and(|stat| stat.flags & EXITING != 0),
+        Err(error) => is_of_no_process(&error),
     })
-}
-
-/// Whether a process or thread is not there: since before its file was to be opened, or read. Without descriptors this
-/// process learns nothing of others.
-fn is_of_no_process(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// Whether `/proc` is there and numbers processes as they are numbered here: that of a container may be the one of
@@ -338,9 +328,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     if !has_proc() {
         return None;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, second and in parentheses, may itself hold anything.
-    parse_pid(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)
+    Some(Pid::from_raw(Stat::of(pid.as_raw()).ok()?.parent))
 }
 
 /// Whether `event` is only to be passed on.

@@ -7,6 +7,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
+use tombolo_core::process::has_one_thread;
 
 /// Name of the library; its first version that this interface fits is 1.0.
 const NAME: &str = "libfabric.so.1";
@@ -48,11 +49,6 @@ pub struct Library {
 /// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner; and what [`Kept`]
 /// finds must not be what one thread is about to restore.
 static LOOKING: Mutex<()> = Mutex::new(());
-
-/// Whether this is the only thread of the process, as far as can be found out.
-fn has_one_thread() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
-}
 
 impl Library {
     /// The library, loaded at the first call; why it cannot be used if it cannot.

@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
+use tombolo_core::process::Stat;
 
 pub use tombolo_core::board::monotonic_ns;
 
@@ -141,10 +142,8 @@ pub fn is_alive(pid: u32) -> bool {
     if kill(Pid::from_raw(number), None) == Err(Errno::ESRCH) {
         return false;
     }
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    // The state follows the command in parentheses, which may itself contain any character.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    // Without /proc there is no file of any process.
+    !Stat::of(number).is_ok_and(|stat| stat.is_over)
 }
 
 /// Sleeps while `word` holds `expected`, at most `timeout`, until woken for a bit of `bits`.
@@ -231,5 +230,38 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn a_process_lives_as_long_as_one_of_its_threads() {
+        // SAFETY: the child makes a thread, and system calls, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
+                // SAFETY: waits for a signal, by which the process ends.
+                unsafe { libc::pause() };
+                std::ptr::null_mut()
+            }
+            // SAFETY: in the child of a fork, which has this one thread; it ends with its parent.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                let mut thread: libc::pthread_t = 0;
+                libc::pthread_create(&mut thread, std::ptr::null(), wait, std::ptr::null_mut());
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+            stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z')
+        };
+        while !state() {
+            std::thread::yield_now();
+        }
+        assert!(is_alive(child as u32));
+        kill(Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
+        while is_alive(child as u32) {
+            std::thread::yield_now();
+        }
+        nix::sys::wait::waitpid(Pid::from_raw(child), None).unwrap();
     }
 }
