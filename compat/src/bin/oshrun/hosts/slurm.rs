@@ -91,11 +91,11 @@ fn expand_word(word: &str, names: &mut Vec<String>) -> Result<(), String> {
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
-            text.parse::<usize>().map_err(|_| format!("'{range}' is no range of numbers"))
+            text.parse::<usize>().map_err(|_| format!("'{range}' is not a range of numbers"))
         };
         let (from, to) = (number(first)?, number(last)?);
         if from > to || first.len() > DIGITS_MAX {
-            return Err(format!("'{range}' is no range of numbers"));
+            return Err(format!("'{range}' is not a range of numbers"));
         }
         for value in from..=to {
             // Leading zeros belong to the name.
