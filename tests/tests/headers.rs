@@ -98,14 +98,15 @@ fn main() {
         "deprecated_routines_are_remarked_on_only_when_asked",
         deprecated_routines_are_remarked_on_only_when_asked,
     ));
-    trials.push(Trial::test(
-        "generics_survive_macros_and_side_effects_of_the_program",
-        generics_survive_macros_and_side_effects_of_the_program,
-    ));
-    trials.push(Trial::test(
-        "the_header_survives_macros_with_names_of_types",
-        the_header_survives_macros_with_names_of_types,
-    ));
+    for compiler in C {
+        let name = format!("{compiler}: generics survive macros and side effects of the program");
+        trials.push(unless(absent(compiler), Trial::test(name, || survives_a_program(compiler))));
+    }
+    for compiler in [C, CXX].concat() {
+        let name = format!("{compiler}: the header survives macros with names of types");
+        let trial = Trial::test(name, || survives_macros(compiler));
+        trials.push(unless(absent(compiler), trial));
+    }
     trials.push(Trial::test(
         "the_header_and_the_library_agree_on_values",
         the_header_and_the_library_agree_on_values,
@@ -113,10 +114,15 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
+/// Why nothing can be tested with a compiler, if it is not there.
+fn absent(compiler: &str) -> Option<String> {
+    (!installed(compiler)).then(|| format!("needs {compiler}"))
+}
+
 /// Everything that depends on compiler and standard, ignored with the reason in its name when the
 /// compiler is not there.
 fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
-    let absent = (!installed(compiler)).then(|| format!("needs {compiler}"));
+    let absent = absent(compiler);
     let name = |what: &str| format!("{compiler} {standard}: {what}");
     let mut trials = Vec::new();
     for header in HEADERS {
@@ -329,7 +335,7 @@ fn deprecated_routines_are_remarked_on_only_when_asked() -> Result<(), Failed> {
 
 /// What programs do to generic macros: names of their own, increments in arguments, calls in calls,
 /// qualified pointers, structure members.
-fn generics_survive_macros_and_side_effects_of_the_program() -> Result<(), Failed> {
+fn survives_a_program(compiler: &str) -> Result<(), Failed> {
     let source = "
 #include <iso646.h>
 #define g 9.81
@@ -353,32 +359,26 @@ int main(void) {
     return shmem_g(&constant, 0);
 }
 ";
-    for compiler in C.into_iter().filter(|compiler| installed(compiler)) {
-        compiles(compiler, "c11", "program", source, &STRICT)?;
-    }
-    Ok(())
+    compiles(compiler, "c11", "program", source, &STRICT)
 }
 
 /// Old programs have macros such as `ulong`. The words of C and its types are not theirs to define.
-fn the_header_survives_macros_with_names_of_types() -> Result<(), Failed> {
+fn survives_macros(compiler: &str) -> Result<(), Failed> {
     // Headers of the C++ library and of the system use these names.
     const OF_THE_SYSTEM: [&str; 4] = ["size", "uint", "ulong", "ushort"];
     let mut source = String::new();
     for (name, c_type) in TYPES.iter().filter(|(name, c_type)| name != c_type) {
         writeln!(source, "#define {name} {c_type}")?;
     }
+    if C.contains(&compiler) {
+        source += &redeclarations();
+        return compiles(compiler, "c11", "named", &source, &STRICT);
+    }
     let in_cxx =
         |line: &&str| !OF_THE_SYSTEM.iter().any(|name| line.contains(&format!(" {name} ")));
     let cxx: Vec<&str> = source.lines().filter(in_cxx).collect();
     let cxx = cxx.join("\n") + "\n#include <shmem.h>\n#include <pshmem.h>\n";
-    for compiler in CXX.into_iter().filter(|compiler| installed(compiler)) {
-        compiles(compiler, "c++17", "named", &cxx, &["-Wall", "-Wextra", "-Werror"])?;
-    }
-    source += &redeclarations();
-    for compiler in C.into_iter().filter(|compiler| installed(compiler)) {
-        compiles(compiler, "c11", "named", &source, &STRICT)?;
-    }
-    Ok(())
+    compiles(compiler, "c++17", "named", &cxx, &["-Wall", "-Wextra", "-Werror"])
 }
 
 fn the_header_and_the_library_agree_on_values() -> Result<(), Failed> {
