@@ -21,7 +21,7 @@ use support::program::{LIMIT, Program, run_trials};
 use support::{Ran, crate_dir, run, scratch};
 
 /// Hosts and how many PEs each has, and the network by which they reach each other.
-const PLACES: [(&str, &str); 2] = [("n1:2,n2:2", "tcp"), ("n1:1,n2:1,n3:1", "ofi")];
+const PLACES: [(&str, &str); 2] = [("n1:2,n2:2", "tcp"), ("n1:2,n2:1,n3:1", "ofi")];
 
 /// Hosts for jobs that leave them as they are.
 static NODES: LazyLock<Nodes> =

@@ -3,7 +3,7 @@
 //!
 //! `c/*.c` each run on 1, 2, 3, 4 and 7 PEs and together call every routine of the standard.
 //! They run again with all arguments checked, and with their PEs on emulated hosts, tied into rings of
-//! several sizes and speeds.
+//! several sizes and speeds. Networks are for `network.rs`.
 //! `c/special` holds programs that want arguments, fail on purpose, or exist in one language only.
 
 use libtest_mimic::Trial;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use tombolo_tests::unless;
+use tombolo_tests::{nodes, unless};
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -72,9 +72,10 @@ const RINGS: [(usize, &[&str]); 9] = [
     (4, &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"]),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DMA=1", "-x", "SHMEM_NTB_DIRECT=off"]),
 ];
-/// Emulated hosts on which every program runs over TCP: number of PEs, and options.
+/// Emulated hosts on which every program runs over TCP where there can be no hosts in namespaces: number of PEs, and
+/// options.
 const OVER_TCP: (usize, &[&str]) = (4, &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=shm,tcp"]);
-/// Emulated hosts on which every program runs over libfabric: number of PEs, and options.
+/// Emulated hosts on which every program runs over libfabric, on the first likewise: number of PEs, and options.
 const OVER_OFI: [(usize, &[&str]); 2] = [
     (4, &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=shm,ofi"]),
     (3, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=ofi", "-x", "SHMEM_OFI_PROVIDER=udp;ofi_rxd"]),
@@ -132,17 +133,19 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     };
     let mut trials = Vec::new();
     let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
+    // `network.rs` runs every program over TCP and over libfabric on hosts that share less than these do.
+    let beyond = nodes::unavailable().is_none().then(|| "runs on hosts of network.rs".to_owned());
+    let no_ofi = [no_ofi.clone().or_else(|| beyond.clone()), no_ofi];
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));
         // Checks find nothing in a right program.
         trials.push(runs(program, 4, &[("SHMEM_DEBUG", "1")]));
         trials.extend(RINGS.map(|(pes, options)| runs_on_hosts(program, pes, options)));
-        trials.push(runs_on_hosts(program, OVER_TCP.0, OVER_TCP.1));
-        trials.extend(
-            OVER_OFI.map(|(pes, options)| {
-                unless(no_ofi.as_ref(), runs_on_hosts(program, pes, options))
-            }),
-        );
+        let over_tcp = runs_on_hosts(program, OVER_TCP.0, OVER_TCP.1);
+        trials.push(unless(beyond.as_ref(), over_tcp));
+        for ((pes, options), missing) in OVER_OFI.into_iter().zip(&no_ofi) {
+            trials.push(unless(missing.as_ref(), runs_on_hosts(program, pes, options)));
+        }
     }
     trials.push(every_routine_is_called(&all));
 
