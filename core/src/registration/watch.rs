@@ -408,7 +408,42 @@ fn control<T>(uffd: &OwnedFd, request: u64, argument: &mut T) -> Option<()> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::io::{self, Write};
     use std::time::{Duration, Instant};
+
+    /// A watch; none, and it is told, where the kernel does not let this process watch its memory.
+    fn allowed(start: fn() -> Option<Watch>) -> Option<Arc<Watch>> {
+        if let Some(watch) = start() {
+            return Some(Arc::new(watch));
+        }
+        let refusal = refusal();
+        let why = refusal.expect("no watch starts, although the kernel has all that it needs");
+        // Past the test harness, which shows nothing of tests that pass.
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = writeln!(io::stderr(), "{name}: not tested: {why}");
+        None
+    }
+
+    /// Why the kernel does not let this process watch its memory, if so.
+    fn refusal() -> Option<String> {
+        /// Set by kernels that can protect memory from being written, which tell whether events are to be read.
+        const CAN_PROTECT: u64 = 1;
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uffd::USER_MODE_ONLY;
+        // SAFETY: no memory is passed; a descriptor of this process's own comes back.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let error = io::Error::last_os_error();
+        let Some(uffd) = owned(fd as RawFd) else {
+            let known = [libc::ENOSYS, libc::EPERM, libc::EACCES, libc::EINVAL];
+            assert!(error.raw_os_error().is_some_and(|code| known.contains(&code)), "{error}");
+            return Some(format!("userfaultfd: {error}"));
+        };
+        let mut api = uffd::Api { api: uffd::API, features: uffd::FEATURES, ioctls: 0 };
+        if control(&uffd, uffd::IOCTL_API, &mut api).is_none() {
+            return Some(format!("UFFDIO_API: {}", io::Error::last_os_error()));
+        }
+        let can_protect = api.features & CAN_PROTECT != 0;
+        (!can_protect).then(|| "the kernel cannot protect memory from being written".into())
+    }
 
     #[test]
     fn a_thread_gives_its_watched_stack_back_while_the_watch_ends() {
@@ -420,7 +455,7 @@ mod tests {
     #[test]
     fn memory_that_another_thread_is_unmapping_is_not_intact() {
         // Nobody reads events, so the call that unmaps does not end.
-        let Some(watch) = Watch::without_thread().map(Arc::new) else { return };
+        let Some(watch) = allowed(Watch::without_thread) else { return };
         let (memory, other) = (Probe::map().expect("memory"), Probe::map().expect("memory"));
         let watched = |memory: &Probe| watch.add(memory.0, memory.0 + Probe::LEN).expect("watched");
         let (ticket, of_other) = (watched(&memory), watched(&other));
@@ -447,8 +482,7 @@ mod tests {
     fn gives_back(rounds: usize, before: impl Fn() -> Option<Child>) {
         const STACK: usize = 64 << 20;
         for _ in 0..rounds {
-            // None where the kernel does not allow it.
-            let Some(watch) = Watch::start().map(Arc::new) else { return };
+            let Some(watch) = allowed(Watch::start) else { return };
             let _child = before();
             let seen = watch.clone();
             // So large a stack is given back to the system when the thread was waited for.
@@ -473,10 +507,15 @@ mod tests {
         fn fork() -> Child {
             // SAFETY: the child makes system calls only.
             match unsafe { libc::fork() } {
-                0 => loop {
+                0 => {
+                    // Not left alone when the test program is killed.
                     // SAFETY: as above.
-                    unsafe { libc::pause() };
-                },
+                    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                    loop {
+                        // SAFETY: as above.
+                        unsafe { libc::pause() };
+                    }
+                }
                 child => Child(child),
             }
         }
