@@ -3,7 +3,7 @@
 
 use super::choose::{Offers, Wish};
 use super::rdm::Rdm;
-use super::sys::Library;
+use super::sys::{Library, installed};
 use crate::network::engine::*;
 use crate::network::message::{Record, data_max};
 use crate::network::{Network, Shared};
@@ -47,7 +47,7 @@ fn pairs(harder: Harder) -> impl Iterator<Item = [End; 2]> {
 }
 
 fn pair(provider: &str, harder: Harder) -> Option<[End; 2]> {
-    let library = Library::get().ok()?;
+    let library = installed()?;
     let wish = Wish { provider: provider.into(), one_machine: true, ..Wish::default() };
     let offers = Offers::find(library, &wish).ok()?;
     let open = |me: usize| {

@@ -3,12 +3,12 @@
 
 use super::choose::{Offers, Wish};
 use super::rdm::Rdm;
-use super::sys::{self, Library};
+use super::sys;
 use crate::network::trial;
 
 /// Both ends of a trial of a provider, if it is there.
 fn ends(provider: &str, atomics: bool) -> Option<(Rdm, Rdm)> {
-    let library = Library::get().ok()?;
+    let library = sys::installed()?;
     let wish = Wish { provider: provider.into(), one_machine: true, atomics, ..Wish::default() };
     let offers = Offers::find(library, &wish).ok()?;
     // SAFETY: of the offers, which are only read.

@@ -16,3 +16,5 @@ pub use types::*;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub use tests::installed;

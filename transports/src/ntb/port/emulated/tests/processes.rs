@@ -18,6 +18,8 @@ impl Process {
         match unsafe { fork() }.unwrap() {
             ForkResult::Parent { child } => Process(Some(child)),
             ForkResult::Child => {
+                // Not left alone when the test program is killed.
+                let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
                 // SAFETY: ends the child without running what belongs to the parent.
                 unsafe { libc::_exit(outcome.is_err().into()) }
