@@ -244,7 +244,8 @@ fn a_limit_on_processes_is_named(program: &Program) -> Result<(), Failed> {
         let mut job = job(program, "-n 2 --hosts 2 PE")?;
         job.env("SHMEM_TUNE", "always").env("SHMEM_TUNE_CACHE", "off").env("HOME", "/");
         let ran = run(as_another(&mut job, processes), LIMIT)?;
-        if ran.code != Some(0) {
+        // With four processes there is no job of two PEs.
+        if ran.code != Some(0) || processes == 4 {
             let told = |line: &str| line.contains("ulimit -u");
             assert!(ran.code == Some(1), "{processes}: {}", ran.account("a refusal"));
             assert!(ran.stderr.lines().any(told), "{processes}: {}", ran.account("why"));

@@ -186,7 +186,9 @@ fn a_moved_installation_works(prefix: &Path) -> Result<(), Failed> {
     check(&moved, &program)?;
     // Gone with its library, or the library would have been found elsewhere.
     fs::remove_dir_all(&moved)?;
-    assert!(check(prefix, &program).is_err(), "runs without the library it was linked to");
+    let gone = check(prefix, &program).expect_err("it runs without the library it was linked to");
+    let said = gone.message().unwrap_or_default();
+    assert!(said.contains("libtombolo.so.0: cannot open shared object file"), "{said}");
     Ok(())
 }
 
@@ -562,8 +564,8 @@ fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
     let refused = oshinfo_in_a_job(prefix, refused, "--collectives")?;
     let why = "'ringg' is not an algorithm of reduce; expected one of publish, share,";
     assert!(refused.code == Some(1) && refused.stderr.contains(why), "{}", refused.stderr);
-    let whole = tool(prefix.join("bin/oshinfo"), &["--predict"]);
-    assert!(whole.is_err(), "a pattern without a name");
+    let whole = tool(prefix.join("bin/oshinfo"), &["--predict"]).expect_err("no pattern is named");
+    assert!(whole.contains("exit code 2") && whole.contains("--predict <PATTERN>"), "{whole}");
     Ok(())
 }
 
@@ -592,7 +594,8 @@ fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
         |old: &str, new: &str| tool(prefix.join("bin/oshinfo"), &["--tuning=diff", old, new]);
     let same = compare(table, table)?;
     assert!(same.contains("  0 differ, ") && same.contains("both take the same ones"), "{same}");
-    assert!(compare(table, "/no/such/table.json").is_err(), "a table that is not there");
+    let absent = compare(table, "/no/such/table.json").expect_err("a table that is not there");
+    assert!(absent.contains("oshinfo: /no/such/table.json: No such file"), "{absent}");
     let other = cache.join("one-class.json");
     let text = std::fs::read_to_string(table)?;
     let (head, _) = text.split_once("\"curves\":[").ok_or("a table has curves")?;

@@ -28,6 +28,14 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
         unless(missing, Trial::test(name, move || attack(&program, &way, salt as u64)))
     };
     let mut trials: Vec<Trial> = ways().into_iter().enumerate().map(trial).collect();
+    if !is_root() {
+        // Those above go by without a word then.
+        let of_root = ways().into_iter().map(|way| {
+            let name = format!("ends_{}: what only root can do to itself", way.name);
+            unless(Some("needs root"), Trial::test(name, || Err("needs root".into())))
+        });
+        trials.extend(of_root);
+    }
     for (phase, way) in
         (0..PHASES.len()).flat_map(|phase| ways().into_iter().map(move |way| (phase, way)))
     {

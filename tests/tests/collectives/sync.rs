@@ -107,7 +107,9 @@ fn members_that_disagree_are_told() {
                 coll::sync_all(world, ROUTINE);
             });
             // The job of threads ends by a panic in every PE.
-            assert!(std::panic::catch_unwind(call).is_err(), "{name} goes unnoticed");
+            let panic = std::panic::catch_unwind(call).expect_err(name);
+            let said = panic.downcast_ref::<String>().expect("a message with a number");
+            assert!(said.contains("ends the job with code 1"), "{name}: {said}");
         });
     }
 }
