@@ -7,11 +7,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What no job takes, even on a slow machine that has other things to do. A test that waits for ever would hold up
 /// everything.
-const LIMIT: Duration = Duration::from_secs(40 * 60);
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+/// How long the output of a job may go on once that was killed.
+const REST: Duration = Duration::from_secs(10);
 
 /// A command with the name that people see.
 pub struct Job {
@@ -56,28 +58,64 @@ fn locked<T, R>(what: &Mutex<T>, act: impl FnOnce(&mut T) -> R) -> R {
     act(&mut what.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What a command prints to both streams, in the order in which it does. It is killed when the time is over.
+/// What a command prints to both streams, in the order in which it does. It is killed when the time is over, with all that
+/// it has started.
 fn output(command: &mut Command, limit: Duration) -> io::Result<(Vec<u8>, ExitStatus)> {
     let (mut from, to) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
     let mut child = command.spawn()?;
     // The command keeps the ends that the child has.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut printed = vec![];
-    let pid = child.id().to_string();
-    let (ended, ends) = mpsc::channel::<()>();
-    let read = thread::scope(|scope| {
-        scope.spawn(move || {
-            if ends.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+    // Others that the child has started may have them too, and nobody waits for those.
+    let (pieces, read) = mpsc::channel();
+    thread::spawn(move || {
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut piece) {
+            if pieces.send(piece[..len].to_vec()).is_err() {
+                break;
             }
-        });
-        let read = from.read_to_end(&mut printed);
-        drop(ended);
-        read
+        }
     });
-    read?;
+    let mut printed = vec![];
+    let (mut until, mut was_killed) = (Instant::now() + limit, false);
+    loop {
+        match read.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(piece) => printed.extend(piece),
+            Err(RecvTimeoutError::Timeout) if !was_killed => {
+                kill_with_children(child.id());
+                (until, was_killed) = (Instant::now() + REST, true);
+            }
+            Err(_) => break,
+        }
+    }
     Ok((printed, child.wait()?))
+}
+
+/// Kills a process and those that it has started, and these. Jobs of tests have process groups of their own.
+fn kill_with_children(pid: u32) {
+    let parents = parents();
+    let mut all = vec![pid];
+    let mut at = 0;
+    while at < all.len() {
+        let own = parents.iter().filter(|(_, parent)| *parent == all[at]).map(|(pid, _)| *pid);
+        let own: Vec<u32> = own.filter(|pid| !all.contains(pid)).collect();
+        all.extend(own);
+        at += 1;
+    }
+    let all = all.iter().map(u32::to_string);
+    let _ = Command::new("kill").arg("-KILL").args(all).stderr(Stdio::null()).status();
+}
+
+/// All processes with their parents.
+fn parents() -> Vec<(u32, u32)> {
+    let parent = |entry: io::Result<std::fs::DirEntry>| {
+        let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before that, in parentheses, may hold anything.
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+        Some((pid, parent.parse().ok()?))
+    };
+    std::fs::read_dir("/proc").into_iter().flatten().filter_map(parent).collect()
 }
 
 #[cfg(test)]
@@ -118,9 +156,12 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_killed() {
-        let mut hangs = shell("echo a; exec sleep 600").command;
+        let begun = Instant::now();
+        // Even if others hold its output, that of a session of their own included.
+        let mut hangs = shell("setsid sleep 600 & sleep 600 & echo a; exec sleep 600").command;
         let (printed, status) = output(&mut hangs, Duration::from_secs(1)).unwrap();
         assert_eq!((&*printed, status.signal()), (&b"a\n"[..], Some(9)));
+        assert!(begun.elapsed() < REST, "its children were not killed");
     }
 
     #[test]
