@@ -19,6 +19,7 @@ use tombolo_core::bootstrap::{self, Bootstrap, Threads};
 use tombolo_core::config::{Bytes, Descriptor, Environment};
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Setup, World};
+use watchdog::Watchdog;
 
 /// A test that is ignored if what it needs is missing; the reason is printed before its name.
 pub fn unless(missing: Option<impl Into<String>>, trial: Trial) -> Trial {
@@ -27,6 +28,14 @@ pub fn unless(missing: Option<impl Into<String>>, trial: Trial) -> Trial {
         None => trial,
     }
 }
+
+/// A user of this process's own, one of four: what is limited or told apart by user is not for other tests.
+pub fn own_user(number: u32) -> u32 {
+    20_000 + 4 * (std::process::id() % 10_000) + number
+}
+
+/// More than any job of threads takes: their PEs would wait for each other for ever.
+const LIMIT_SECONDS: u64 = 400;
 
 /// Makes the transports of one PE.
 pub type MakeTransports = dyn Fn() -> Vec<Box<dyn Transport>> + Sync;
@@ -50,6 +59,8 @@ pub fn run_job_of(
     transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
     body: impl Fn(&World) + Sync,
 ) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _watched = Watchdog::start(test, LIMIT_SECONDS);
     let board = Arc::new(Board::create(n_pes).expect("a board"));
     std::thread::scope(|scope| {
         for (pe, bootstrap) in Threads::job(n_pes).into_iter().enumerate() {

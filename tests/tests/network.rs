@@ -18,7 +18,7 @@ use tombolo_tests::unless;
 mod support;
 
 use support::program::{LIMIT, Program, run_trials};
-use support::{Ran, crate_dir, run, scratch};
+use support::{Ran, crate_dir, ends_with_this, run, scratch};
 
 /// Hosts and how many PEs each has, and the network by which they reach each other.
 const PLACES: [(&str, &str); 2] = [("n1:2,n2:2", "tcp"), ("n1:2,n2:1,n3:1", "ofi")];
@@ -206,7 +206,7 @@ impl Beating {
         oshrun.env("SHMEM_TUNE", "off").env_remove("SHMEM_ON_LOSS");
         nodes.enter(&mut oshrun);
         oshrun.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut job = Beating(oshrun.spawn()?);
+        let mut job = Beating(ends_with_this(&mut oshrun).spawn()?);
         let mut line = String::new();
         BufReader::new(job.0.stdout.as_mut().expect("piped")).read_line(&mut line)?;
         match line.as_str() {
@@ -243,8 +243,8 @@ fn cable(program: &Program) -> Result<(), Failed> {
     assert!(lines[0].starts_with(expected), "{said}");
     assert!(lines[1].starts_with("oshrun: host n2 does not answer"), "{said}");
     assert_eq!(lines.len(), 2, "{said}");
-    // 10 seconds until it is noticed, and 5 for the agent that does not answer.
-    assert!(took < Duration::from_secs(16), "{took:?}");
+    // 10 seconds until it is noticed, and 5 for the agent that does not answer; more on a busy machine.
+    assert!(took < Duration::from_secs(40), "{took:?}");
     Ok(())
 }
 

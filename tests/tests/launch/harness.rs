@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Running `oshrun` under a watchdog.
 
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -130,6 +131,9 @@ pub struct Job {
 impl Job {
     pub fn start(mut command: Command) -> Job {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // No job is left behind when the test program is killed.
+        // SAFETY: a system call on plain values.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
         let mut child = command.spawn().expect("oshrun starts");
         let pid = Pid::from_raw(child.id() as i32);
         let (disarm, armed) = channel();

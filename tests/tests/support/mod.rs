@@ -119,6 +119,13 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
+/// Has a command end with this process, and its job with it.
+pub fn ends_with_this(command: &mut Command) -> &mut Command {
+    let end = || Ok(nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?);
+    // SAFETY: a system call on plain values.
+    unsafe { command.pre_exec(end) }
+}
+
 /// Runs `command` in a process group of its own, and kills the group after `limit`.
 ///
 /// Output goes through files: processes that outlive the command cannot keep the test waiting for
@@ -127,7 +134,7 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Ran> {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let unique = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
     let paths = ["out", "err"].map(|kind| scratch("output").join(format!("{unique}.{kind}")));
-    command
+    ends_with_this(command)
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(File::create(&paths[0])?)
