@@ -220,6 +220,6 @@ fn without_cables(program: &Program, network: &str) -> Result<(), Failed> {
     let took = begun.elapsed();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("PE 1 on n2 cannot be reached any more"), "{said}");
-    assert!(took < Duration::from_secs(16), "{took:?}");
+    assert!(took < Duration::from_secs(40), "{took:?}");
     Ok(())
 }

@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
     shmem_putmem_signal(heap, local, 64, &seen, 1, SHMEM_SIGNAL_ADD, next);
     shmem_signal_wait_until(&seen, SHMEM_CMP_GE, 1);
     /* Long enough to be seen in a timeline, whatever else the machine does. */
-    if (me == 0) usleep(50000);
+    if (me == 0) usleep(500000);
     shmem_barrier_all();
     shmem_int_sum_reduce(SHMEM_TEAM_WORLD, (int *)heap, (int *)heap, 16);
     shmem_broadcastmem(SHMEM_TEAM_WORLD, heap, heap, 0, 0);

@@ -72,7 +72,8 @@ fn a_second_interrupt_kills() {
     job.send(Signal::SIGINT);
     let outcome = job.finish();
     assert_eq!(outcome.signal(), Some(libc::SIGINT));
-    assert!(outcome.time < Duration::from_secs(4), "{:?}", outcome.time);
+    // Not by what comes where they are left alone.
+    assert!(!outcome.stderr.contains("PEs still run 5 s after"), "{}", outcome.stderr);
     assert!(pids.iter().all(|pid| !is_running(*pid)));
 }
 
@@ -217,7 +218,7 @@ fn pes_that_ignore_an_interrupt_are_killed() {
         let outcome = job.finish();
         assert_eq!(outcome.signal(), Some(signal as i32));
         assert!(outcome.stderr.contains(&format!("PEs still run 5 s after {signal}; killing")));
-        assert!(Duration::from_secs(5) < outcome.time && outcome.time < Duration::from_secs(10));
+        assert!(Duration::from_secs(5) < outcome.time && outcome.time < Duration::from_secs(25));
         assert!(pids.iter().all(|pid| !is_running(*pid)));
     }
 }

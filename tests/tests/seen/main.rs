@@ -152,7 +152,7 @@ fn counts(program: &Program) -> Result<(), Failed> {
             "{row}"
         );
     }
-    // PE 1 waits for PE 0, which sleeps 50 ms before a barrier.
+    // PE 1 waits for PE 0, which sleeps half a second before a barrier.
     let barrier = profile["routines"].as_array().into_iter().flatten();
     let blocked = barrier.filter(|row| row["routine"] == "shmem_barrier_all");
     let blocked: f64 = blocked.filter_map(|row| row["blocked_seconds"].as_f64()).sum();
@@ -492,7 +492,7 @@ fn timeline(program: &Program) -> Result<(), Failed> {
             "{puts:?}"
         );
     }
-    // PE 0 sleeps 50 ms in front of the second barrier: PE 1 waits in it.
+    // PE 0 sleeps half a second in front of the second barrier: PE 1 waits in it.
     let second = spans(1, "shmem_barrier_all").remove(1);
     assert!(number(&second, "dur") > 40_000.0, "{second}");
     let inside = |wait: &Value| {
