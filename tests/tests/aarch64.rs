@@ -110,7 +110,7 @@ impl Program {
 
 /// Compiles a program. Not optimised: that takes a third of the time, and what is tested is in the library.
 fn compile(source: &Path, library: &Path) -> Result<PathBuf, String> {
-    let program = library.join(format!("{}-{}", stem(source), std::process::id()));
+    let program = library.join(stem(source));
     let mut args = vec!["-pthread".into(), "-Wall".into(), "-Werror".into()];
     args.extend(["-I".into(), include_dir().into_os_string()]);
     args.extend([source.into(), "-o".into(), program.clone().into_os_string()]);

@@ -208,14 +208,14 @@ fn a_state_can_be_saved(programs: &Programs) -> Result<(), Failed> {
 }
 
 fn a_timeout_shows_who_waits_in_finalize(programs: &Programs) -> Result<(), Failed> {
-    let timeout = ["--timeout", "1.5"];
-    let ran = programs.faults.launch_with(&timeout, 2, &["finalize-late"], &[])?;
+    let timeout = ["--timeout", "3"];
+    let ran = programs.faults.launch_with(&timeout, 2, &["finalize-late"], &[UNTUNED])?;
     let shows = |pe: &str, what: &str| {
         ran.stderr.lines().any(|line| line.contains(pe) && line.contains(what))
     };
     let told = shows("PE 0 ", "in shmem_barrier_all") && shows("PE 1 ", "not in a blocking");
     expect(ran.code == Some(124) && told, &ran, "PE 0 waiting, PE 1 computing")?;
-    let going_on = [("SHMEM_ON_LOSS", "continue")];
+    let going_on = [("SHMEM_ON_LOSS", "continue"), UNTUNED];
     let ran = programs.faults.launch_with(&timeout, 2, &["finalize-alone"], &going_on)?;
     let shows = |pe: &str, what: &str| {
         ran.stderr.lines().any(|line| line.contains(pe) && line.contains(what))
@@ -328,6 +328,7 @@ fn a_limit_on_file_sizes_is_named(programs: &Programs) -> Result<(), Failed> {
         let job = format!("exec \"$0\" -n 2 {options} \"$1\" finalize-twice");
         shell.args(["-c", &format!("ulimit -f {blocks}; {job}")]);
         shell.arg(&oshrun).arg(&executable).env("SHMEM_SYMMETRIC_SIZE", "16m");
+        shell.env("SHMEM_TUNE_CACHE", scratch("tuning"));
         let ran = run(&mut shell, LIMIT)?;
         let says = |line: &str| line.contains(who) && line.contains("ulimit -f");
         expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")?;

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use support::program::{LIMIT, Program};
 use support::{Ran, prefix, run, scratch, tool};
-use tombolo_tests::unless;
+use tombolo_tests::{own_user, unless};
 
 const PROGRAM: &str = r"
 #include <shmem.h>
@@ -231,9 +231,9 @@ fn version_and_info_are_printed_whatever_they_are(program: &Program) -> Result<(
 
 /// Has a command run as a user without other processes, who may have so many.
 fn as_another(command: &mut Command, processes: u64) -> &mut Command {
-    const LIMITED: u32 = 54_323;
+    let limited = own_user(0);
     let limit = move || Ok(setrlimit(Resource::RLIMIT_NPROC, processes, processes)?);
-    command.current_dir("/").uid(LIMITED).gid(LIMITED);
+    command.current_dir("/").uid(limited).gid(limited);
     // SAFETY: a system call on plain values.
     unsafe { command.pre_exec(limit) }
 }
@@ -259,7 +259,7 @@ fn a_full_disk_ends_no_program(program: &Program) -> Result<(), Failed> {
     for (name, stream) in [("SHMEM_INFO", "1"), ("SHMEM_NO_SUCH_NAME", "2")] {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec \"$0\" {stream}>/dev/full")]);
-        shell.arg(program.executable()?).env(name, "1");
+        shell.arg(program.executable()?).env(name, "1").env("SHMEM_TUNE", "off");
         let ran = run(&mut shell, LIMIT)?.succeeded()?;
         assert_eq!(
             ran.stderr.contains("cannot write to standard output"),

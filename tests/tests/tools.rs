@@ -136,7 +136,7 @@ fn tools_tell_of_a_full_disk(prefix: &Path) -> Result<(), Failed> {
 
 fn check_job(prefix: &Path, command: &[&OsStr]) -> Result<(), Failed> {
     let mut job = Command::new(prefix.join("bin/oshrun"));
-    job.args(["-n", "3"]).args(command);
+    job.args(["-n", "3"]).args(command).env("SHMEM_TUNE_CACHE", scratch("tuning"));
     let ran = run(&mut job, Duration::from_secs(60))?.succeeded()?;
     match ran.stdout.as_str() {
         "6\n" => Ok(()),
@@ -765,6 +765,7 @@ fn the_example_agrees(prefix: &Path) -> Result<(), Failed> {
         let picture = folder.join(format!("{pes}.png"));
         let mut job = Command::new(prefix.join("bin/oshrun"));
         job.args(["-n", pes]).arg(&program).arg(&picture).args(["60", "300"]);
+        job.env("SHMEM_TUNE_CACHE", scratch("tuning"));
         run(&mut job, Duration::from_secs(60))?.succeeded()?;
         pictures.push(fs::read(&picture)?);
     }

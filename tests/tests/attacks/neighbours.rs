@@ -18,11 +18,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tombolo_tests::unless;
+use tombolo_tests::{own_user, unless};
 
-/// Whose jobs are attacked, and who attacks. Numbers that nobody else has.
-const OWNER: u32 = 64_801;
-const NEIGHBOUR: u32 = 64_802;
 /// Has this program be the neighbour: for so many seconds at most, or until its input ends.
 const ROLE: &str = "--be-the-neighbour";
 
@@ -50,25 +47,28 @@ pub fn is_one() -> bool {
 }
 
 fn keep_out(program: &Arc<Program>, way: &Way) -> Result<(), Failed> {
-    let folder = std::env::temp_dir().join(format!("tombolo-{}-{}", way.name, std::process::id()));
-    fs::create_dir_all(&folder)?;
-    chown(&folder, Some(OWNER), Some(OWNER))?;
+    // Whose jobs are attacked, and who attacks.
+    let (owner, neighbour) = (own_user(0), own_user(1));
+    let place = tempfile::Builder::new().prefix(&format!("tombolo-{}-", way.name)).tempdir()?;
+    let folder = place.path();
+    chown(folder, Some(owner), Some(owner))?;
     // Not the folder keeps the neighbour out of what lies in it.
-    fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
     let own = folder.join("test");
     // By another process: one that this one starts meanwhile would hold the copy open for writing, and
     // then it cannot be run.
     let copied = Command::new("cp").arg(std::env::current_exe()?).arg(&own).status()?;
     assert!(copied.success(), "cp: {copied}");
-    let mut neighbour = Command::new(&own);
-    neighbour.arg(ROLE).arg(&folder).uid(NEIGHBOUR).gid(NEIGHBOUR).current_dir("/");
-    let mut neighbour = neighbour.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut command = Command::new(&own);
+    command.arg(ROLE).arg(folder).arg(owner.to_string());
+    command.uid(neighbour).gid(neighbour).current_dir("/");
+    let mut neighbour = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let outcome = (0..2).try_for_each(|_| {
         let mut oshrun = program.oshrun();
         oshrun.args(["-n", "3"]).args(way.options).arg(program.executable()?);
-        oshrun.env("HOME", &folder).env("TMPDIR", &folder).current_dir(&folder);
+        oshrun.env("HOME", folder).env("TMPDIR", folder).current_dir(folder);
         oshrun.env_remove("SHMEM_TUNE_CACHE").env_remove("XDG_CACHE_HOME");
-        oshrun.env("SECRET_OF_THE_JOB", "x").uid(OWNER).gid(OWNER);
+        oshrun.env("SECRET_OF_THE_JOB", "x").uid(owner).gid(owner);
         let begun = Instant::now();
         let ran = run(&mut oshrun, LIMIT).map_err(|e| format!("{oshrun:?}: {e}"))?.succeeded()?;
         // Waits for a stranger would last for as long as SHMEM_START_TIMEOUT allows, 60 s.
@@ -81,7 +81,7 @@ fn keep_out(program: &Arc<Program>, way: &Way) -> Result<(), Failed> {
     let mut said = String::new();
     neighbour.stdout.take().expect("piped").read_to_string(&mut said)?;
     neighbour.wait()?;
-    fs::remove_dir_all(&folder)?;
+    place.close()?;
     outcome?;
     let (tried, achieved): (Vec<&str>, Vec<&str>) =
         said.lines().partition(|line| line.starts_with("tried "));
@@ -97,6 +97,7 @@ fn attack() {
     // SAFETY: sets a flag of a descriptor of this process.
     unsafe { libc::fcntl(0, libc::F_SETFL, libc::O_NONBLOCK) };
     let folder = std::env::args().nth(2).unwrap_or_default();
+    let owner = std::env::args().nth(3).and_then(|user| user.parse().ok()).unwrap_or_default();
     let (begin, mut tried) = (Instant::now(), 0);
     // Silent guests.
     let (mut sockets, mut streams) = (vec![], vec![]);
@@ -105,13 +106,13 @@ fn attack() {
         for process in processes {
             let name = process.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            if process.metadata().is_ok_and(|data| data.uid() == OWNER) {
+            if process.metadata().is_ok_and(|data| data.uid() == owner) {
                 tried += 1;
                 harm(pid);
             }
         }
         join_sockets(&mut sockets);
-        join_streams(&mut streams);
+        join_streams(owner, &mut streams);
         read_files(Path::new(&folder));
         sockets.truncate(50);
         streams.truncate(50);
@@ -194,7 +195,7 @@ fn join_sockets(guests: &mut Vec<UnixStream>) {
 }
 
 /// Connects to what the owner's processes listen on, says nothing to some and nonsense to others.
-fn join_streams(guests: &mut Vec<TcpStream>) {
+fn join_streams(owner: u32, guests: &mut Vec<TcpStream>) {
     let list = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     for line in list.lines().skip(1) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -202,7 +203,7 @@ fn join_streams(guests: &mut Vec<TcpStream>) {
         let Some((host, port)) = local.split_once(':') else { continue };
         let host = u32::from_str_radix(host, 16).map(u32::swap_bytes).map(Ipv4Addr::from_bits);
         let (Ok(host), Ok(port)) = (host, u16::from_str_radix(port, 16)) else { continue };
-        if user.parse() != Ok(OWNER) {
+        if user.parse() != Ok(owner) {
             continue;
         }
         let address = SocketAddrV4::new(host, port).into();

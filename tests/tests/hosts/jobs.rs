@@ -71,10 +71,11 @@ fn hosts_get_their_pes_in_blocks() {
 }
 
 fn hosts_are_named_in_a_file_or_by_slurm() {
-    let file = std::env::temp_dir().join(format!("tombolo-hosts-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
     std::fs::write(&file, "# two of them\nn2 slots=2\nn1:1 # first\n").unwrap();
     assert_eq!(placed(&format!("--hostfile {}", file.display())), ["n2", "n2", "n1"]);
-    std::fs::remove_file(&file).unwrap();
+    drop(folder);
     let allocated = || {
         let mut command = shell("", "echo $PMI_RANK $(hostname)");
         command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-3]");

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
-use tombolo_tests::unless;
+use tombolo_tests::{own_user, unless};
 
 cases! {
     pes_exchange_values_through_the_server,
@@ -115,7 +115,7 @@ fn a_crash_ends_the_job_and_is_named() {
         assert!(outcome.stderr.starts_with(&start), "{}", outcome.stderr);
         assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
         // Generous for machines under load: a second is promised for the launcher's own part.
-        assert!(outcome.time < Duration::from_secs(5), "{:?}", outcome.time);
+        assert!(outcome.time < Duration::from_secs(15), "{:?}", outcome.time);
     }
 }
 
@@ -364,13 +364,13 @@ fn pes_know_their_number_on_their_host() {
 }
 
 fn a_timeout_tells_what_each_pe_was_doing() {
-    let mut job = Job::start(oshrun("-n 3 --timeout 1 PE blocked"));
+    let mut job = Job::start(oshrun("-n 3 --timeout 3 PE blocked"));
     let pids = job.pids(3);
     let outcome = job.finish();
     assert_eq!(outcome.code(), 124);
     let lines: Vec<_> = outcome.stderr.lines().collect();
     assert_eq!(lines.len(), 4, "{}", outcome.stderr);
-    assert!(lines[0].contains("has not ended after 1 s"), "{}", lines[0]);
+    assert!(lines[0].contains("has not ended after 3 s"), "{}", lines[0]);
     assert!(
         lines[1].starts_with("oshrun: PE 0 (pid ")
             && lines[1].contains("): not in a blocking SHMEM call"),
@@ -416,12 +416,12 @@ fn programs_that_cannot_run_are_named() {
 }
 
 fn machine_code_is_given_to_no_shell() {
-    let place = std::env::temp_dir().join(format!("oshrun-machine-code-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("machine-code");
     // To a shell this is a command.
     std::fs::write(&place, "\x7fELF; echo a shell runs this\n").unwrap();
     std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
     let outcome = run(oshrun(&format!("-n 2 {}", place.display())));
-    std::fs::remove_file(&place).unwrap();
     assert_eq!((outcome.code(), outcome.text()), (126, ""), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("another kind of machine"), "{}", outcome.stderr);
 }
@@ -446,7 +446,8 @@ fn input_that_cannot_be_read_is_told() {
 }
 
 fn a_low_limit_on_files_is_raised_for_many_hosts() {
-    let place = std::env::temp_dir().join(format!("oshrun-no-ssh-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("no-ssh");
     std::fs::write(&place, "#!/bin/sh\nexec sh -c \"$2\"\n").unwrap();
     std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
     let hosts: Vec<String> = (0..15).map(|host| format!("host{host}")).collect();
@@ -459,9 +460,7 @@ fn a_low_limit_on_files_is_raised_for_many_hosts() {
             Ok(setrlimit(Resource::RLIMIT_NOFILE, 32, hard)?)
         });
     }
-    let outcome = run(command);
-    std::fs::remove_file(&place).unwrap();
-    assert_eq!(outcome.well().text(), "well\n".repeat(15));
+    assert_eq!(run(command).well().text(), "well\n".repeat(15));
 }
 
 fn a_limit_on_files_is_named() {
@@ -546,13 +545,10 @@ fn numbers_of_another_namespace_are_no_children() {
     run(command).well();
 }
 
-/// Users without other processes.
-const LIMITED: u32 = 54_321;
-const SHUT_OUT: u32 = 54_322;
-
 /// Has a command run as another user, who may have so many processes.
 fn as_another(mut command: Command, processes: Option<u64>) -> Command {
-    command.current_dir("/").uid(LIMITED).gid(LIMITED);
+    let limited = own_user(0);
+    command.current_dir("/").uid(limited).gid(limited);
     if let Some(limit) = processes {
         // SAFETY: a system call on plain values.
         unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NPROC, limit, limit)?)) };
@@ -561,17 +557,17 @@ fn as_another(mut command: Command, processes: Option<u64>) -> Command {
 }
 
 fn jobs_run_in_directories_to_which_there_is_no_way() {
-    let place = std::env::temp_dir().join(format!("oshrun-closed-{}", std::process::id()));
-    std::fs::create_dir_all(place.join("own")).unwrap();
-    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let own = place.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let mut command = oshrun("-n 2 true");
-    command.current_dir(place.join("own"));
+    command.current_dir(own);
+    let shut_out = Uid::from_raw(own_user(1));
     // It is in the directory already.
     // SAFETY: a system call on plain values.
-    unsafe { command.pre_exec(|| Ok(setuid(Uid::from_raw(SHUT_OUT))?)) };
-    let outcome = run(command);
-    std::fs::remove_dir_all(&place).unwrap();
-    outcome.well();
+    unsafe { command.pre_exec(move || Ok(setuid(shut_out)?)) };
+    run(command).well();
 }
 
 fn a_limit_on_processes_is_named() {
