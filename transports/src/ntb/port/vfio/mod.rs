@@ -12,6 +12,7 @@
 //! opens a container for itself, and brings the memory model of its users. What is needed here is
 //! a few calls over the definitions of `vfio-bindings`.
 
+mod addresses;
 mod device;
 pub mod order;
 #[cfg(feature = "testing")]
@@ -25,9 +26,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfio_bindings::bindings::vfio::*;
+
+use addresses::{Addresses, Ranges, ranges_in};
 
 /// `VFIO_API_VERSION` of the kernel's header.
 const API_VERSION: i32 = 0;
@@ -38,11 +40,12 @@ const SET_IOMMU: u32 = 2;
 const GROUP_GET_STATUS: u32 = 3;
 const GROUP_SET_CONTAINER: u32 = 4;
 const GROUP_GET_DEVICE_FD: u32 = 6;
+const IOMMU_GET_INFO: u32 = 12;
 const MAP_DMA: u32 = 13;
 const UNMAP_DMA: u32 = 14;
 
-/// Where addresses for devices start: above those that interrupts and reserved ranges take.
-const ADDRESSES: u64 = 1 << 32;
+/// Bytes of the longest answer about an IOMMU that is asked for: some thousand ranges of addresses.
+const INFO_LIMIT: usize = 64 << 10;
 
 /// The address space that some functions share, and the groups they are in.
 #[derive(Debug)]
@@ -52,8 +55,7 @@ struct Container {
     groups: Mutex<Vec<(u32, File)>>,
     /// Whether an IOMMU guards memory from the functions.
     guarded: bool,
-    /// Addresses that nobody has reserved yet.
-    free: AtomicU64,
+    addresses: Mutex<Addresses>,
 }
 
 /// Opens functions for this process alone. They share one address space.
@@ -81,11 +83,12 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
     let kind = kind_of_iommu(&container, iommu)?;
     call(container.as_raw_fd(), SET_IOMMU, kind.into())
         .map_err(|e| PortError::system("setting the kind of IOMMU", e))?;
+    let ranges = if iommu { ranges_of(&container) } else { None };
     let container = Arc::new(Container {
         file: container,
         groups: Mutex::new(groups),
         guarded: iommu,
-        free: AtomicU64::new(ADDRESSES),
+        addresses: Mutex::new(Addresses::new(ranges)),
     });
     functions.iter().map(|function| container.device(function)).collect()
 }
@@ -123,15 +126,12 @@ impl Container {
     }
 
     fn reserve(&self, len: u64, align: u64) -> Result<u64> {
-        let mut start = 0;
-        let take = |free: u64| {
-            start = free.checked_next_multiple_of(align.max(1))?;
-            start.checked_add(len)
-        };
-        self.free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .map_err(|_| PortError::Exhausted("no addresses for devices are left".into()))?;
-        Ok(start)
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.reserve(len, align).ok_or_else(|| {
+            PortError::Exhausted(format!(
+                "no {len} addresses for devices are left that the IOMMU has: smaller windows need fewer"
+            ))
+        })
     }
 
     /// # Safety
@@ -216,6 +216,28 @@ fn kind_of_iommu(container: &File, iommu: bool) -> Result<u32> {
     kinds.iter().copied().find(has).ok_or_else(|| {
         PortError::Invalid("VFIO has no driver for this IOMMU: load vfio_iommu_type1".into())
     })
+}
+
+/// Asks which addresses the IOMMU has. Kernels before 5.4 do not tell.
+fn ranges_of(container: &File) -> Ranges {
+    // Of 8 bytes each, as the kernel's structures are aligned.
+    let mut answer = vec![0u64; size_of::<vfio_iommu_type1_info>() / 8];
+    loop {
+        let bytes = size_of_val(&*answer);
+        let info = answer.as_mut_ptr().cast::<vfio_iommu_type1_info>();
+        // SAFETY: the answer is at least as large, and aligned; any bits are such a structure. The kernel
+        // writes as much as `argsz` says, and then says there how much there is.
+        let there = unsafe {
+            (*info).argsz = bytes as u32;
+            call(container.as_raw_fd(), IOMMU_GET_INFO, info as libc::c_ulong).ok()?;
+            (*info).argsz as usize
+        };
+        if there <= bytes || there > INFO_LIMIT {
+            let bytes: Vec<u8> = answer.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            return ranges_in(&bytes);
+        }
+        answer = vec![0; there.div_ceil(8)];
+    }
 }
 
 fn check_viable(group: &File, function: &Function) -> Result<()> {
