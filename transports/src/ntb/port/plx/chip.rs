@@ -85,6 +85,10 @@ impl PlxChip {
             apertures,
             device,
         };
+        if !link {
+            // What has befallen the link before does not concern this process.
+            chip.write(LINK_ERRORS, LINK_ERRORS_ALL);
+        }
         chip.prepare(&chip.state());
         Ok(chip)
     }
@@ -123,7 +127,6 @@ impl PlxChip {
             self.lead(window, aim.unwrap_or(self.nowhere[window]));
         }
         if !self.link {
-            self.write(LINK_ERRORS, LINK_ERRORS_ALL);
             self.write(LINK_ERROR_MASK, 0);
         }
         self.write(self.own_bells().unmask, (1 << BELLS) - 1);
@@ -168,7 +171,7 @@ impl Chip for PlxChip {
             doorbell_vectors: 1,
             // The chip fires when the first bit is set; `take` looks until none is.
             doorbell_delivery: DoorbellDelivery::AggregateLevel,
-            // Eight, which both sides share, and which are lost with the link.
+            // Eight, which both sides share, and which may be lost with the link.
             spads: 0,
             link_vectors: 1,
         }
@@ -179,7 +182,7 @@ impl Chip for PlxChip {
             return Err(gone(&*self.device));
         }
         let mut state = self.state();
-        state.count = (state.count + 2) & !1 | u32::from(on);
+        state.count = state.count.wrapping_add(2) & !1 | u32::from(on);
         self.prepare(&state);
         self.say(&state);
         Ok(())
@@ -198,7 +201,7 @@ impl Chip for PlxChip {
         let state = self.state();
         let own = self.read(self.state_at(true));
         if own != STATE | state.count & COUNT {
-            // The link was down: everything again. It is up when both sides have done so.
+            // Somebody has cleared or changed it: everything again. The link is up when both sides have done so.
             self.prepare(&state);
             self.say(&state);
             return chip_link(false, self.device.trained());
@@ -223,13 +226,26 @@ impl Chip for PlxChip {
         let said = self.read(self.state_at(false));
         let mut link = std::mem::replace(&mut state.heard, said) != said;
         if !self.link {
+        let mut was_down = false;
             let errors = self.read(LINK_ERRORS);
             if errors != 0 && errors != u32::MAX {
                 self.write(LINK_ERRORS, errors);
-                link |= errors & LINK_WAS_DOWN != 0;
+                was_down = errors & LINK_WAS_DOWN != 0;
             }
         }
         News { bells: u64::from(rung & ((1 << STATE_BELL) - 1)), link }
+        link |= was_down;
+        if link {
+            // What this side had set on the other one is lost with the link side, whether the scratchpads
+            // are or not. The other side says something new when it has lost or found something, too.
+            self.prepare(&state);
+        }
+        if was_down {
+            // The link side is told of nothing, and may have lost what lets its doorbells interrupt: it
+            // sees something new when it looks.
+            state.count = state.count.wrapping_add(2);
+            self.say(&state);
+        }
     }
 
     fn admit(&self, requesters: &[u16]) -> Result<()> {

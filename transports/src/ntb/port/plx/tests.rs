@@ -56,24 +56,28 @@ fn windows_are_what_both_sides_have() {
 #[test]
 fn a_link_that_was_down_is_set_up_again() {
     let (bench, a, b) = connected::<Plx>(Shape::EVEN);
-    for round in 1..=5 {
-        let memory = opened(&b, 0, 8192);
-        let mut window = a.outbound(0).unwrap();
+    for round in 1..=6 {
+        let (memory, other) = (opened(&b, 0, 8192), opened(&a, 0, 8192));
+        let (mut window, mut back) = (a.outbound(0).unwrap(), b.outbound(0).unwrap());
         store(&mut *window, 0, round).unwrap();
+        store(&mut *back, 0, round).unwrap();
         let before = [&a, &b].map(|port| port.link_state().generation);
-        bench.tamper(|model, lines| model.cable_out(lines));
+        bench.tamper(|model, lines| model.cable_out(round % 2 == 0, lines));
         until("both sides to notice", || {
             let now = [&a, &b].map(|port| port.link_state());
             (0..2).all(|side| now[side].generation != before[side] && now[side].up)
         });
         store(&mut *window, 8, round).unwrap();
+        store(&mut *back, 8, round).unwrap();
         assert_eq!((memory.load(0), memory.load(8)), (round, round));
+        assert_eq!((other.load(0), other.load(8)), (round, round));
         b.db_clear_mask(1);
         a.peer_db_set(1);
         until("a doorbell", || b.db_wait(1, PATIENCE).pending == 1);
         b.db_clear(1);
         b.link_event();
         b.mw_clear_trans(0, 0, 1).unwrap();
+        a.mw_clear_trans(0, 0, 1).unwrap();
     }
 }
 

@@ -70,7 +70,7 @@ fn the_bridge_lets_the_engine_pass() {
     let bed = cases::connected::<Plx, Channel>(Shape::EVEN);
     let _memory = crate::ntb::port::bridge::testing::opened(&bed.ports[0], 0, 8192);
     let before = bed.ports[1].link_state().generation;
-    bed.bench.tamper(|model, lines| model.cable_out(lines));
+    bed.bench.tamper(|model, lines| model.cable_out(false, lines));
     until("the link", || {
         let state = bed.ports[1].link_state();
         state.up && state.generation != before && bed.ports[0].link_state().up

@@ -73,10 +73,12 @@ impl Plx {
         }
     }
 
-    /// The cable was out: what the link interface had is lost.
-    pub fn cable_out(&mut self, lines: &Lines) {
+    /// The cable was out: what the link interface had is lost; the scratchpads may not be.
+    pub fn cable_out(&mut self, keeps_spads: bool, lines: &Lines) {
         self.sides[1] = Interface::new();
-        self.spads = [0; 8];
+        if !keeps_spads {
+            self.spads = [0; 8];
+        }
         self.link_errors |= 4;
         if self.link_error_mask & 4 == 0 {
             self.fire(0, lines);
