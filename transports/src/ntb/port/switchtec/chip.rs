@@ -4,13 +4,16 @@
 use super::layout::*;
 use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Looks at doorbells that keep ringing, before others get their turn.
 const LOOKS: u32 = 64;
-/// How long a step of the firmware may take.
+/// How long a step of the firmware may take; and how long it may take to begin, while its status is
+/// still that of before.
 const STEP_LIMIT: Duration = Duration::from_secs(5);
+const BEGIN_LIMIT: Duration = Duration::from_millis(50);
 /// Between looks at it: as long as it has lasted, and never shorter or longer than this.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 /// How often a partition is configured: the other host may do it at the same time.
@@ -23,11 +26,17 @@ pub struct SwitchtecChip {
     peer: usize,
     vector: usize,
     apertures: Vec<Aperture>,
+    /// By partition, this host's first: the firmware has taken what this process has set. Registers
+    /// cannot tell: they hold what was set, whether it was taken, refused, or left by a process that
+    /// was killed before it had asked.
+    taken: [AtomicBool; 2],
     state: Mutex<State>,
 }
 
 struct State {
     enabled: bool,
+    /// The link was up when it was last looked at.
+    linked: bool,
     /// Where the windows lead.
     aims: Vec<Option<u64>>,
 }
@@ -61,8 +70,16 @@ impl SwitchtecChip {
             there.then_some(Aperture { bar, offset: 0, size, inbound: size })
         });
         let apertures: Vec<Aperture> = apertures.collect();
-        let state = State { enabled: false, aims: vec![None; apertures.len()] };
-        let chip = SwitchtecChip { state: Mutex::new(state), own, peer, vector, apertures, device };
+        let state = State { enabled: false, linked: false, aims: vec![None; apertures.len()] };
+        let chip = SwitchtecChip {
+            taken: Default::default(),
+            state: Mutex::new(state),
+            own,
+            peer,
+            vector,
+            apertures,
+            device,
+        };
         chip.prepare()?;
         Ok(chip)
     }
@@ -110,47 +127,102 @@ impl SwitchtecChip {
         if usize::from(room) < requesters.len() {
             return Err(broken(&*self.device, format!("room for {room} requesters")));
         }
-        self.configure(self.own, listed, || {
+        let list = || {
             for (index, number) in requesters.iter().enumerate() {
                 self.write(table + 4 * index, number << 16 | REQUESTER_USED);
             }
-        })
+        };
+        match self.configure(self.own, listed, list) {
+            // Not for the requesters, but for windows that the other side had set: they are shut now.
+            Err(PortError::Invalid(_)) => self.configure(self.own, listed, list),
+            result => result,
+        }
     }
 
-    /// Has the firmware take what `set` sets of a partition, unless it `is` so already.
+    fn taken(&self, partition: usize) -> &AtomicBool {
+        &self.taken[usize::from(partition != self.own)]
+    }
+
+    /// What the firmware does with a partition, or has done last.
+    fn status(&self, partition: usize) -> Result<u32> {
+        match self.read(control(partition) + STATUS) {
+            u32::MAX => Err(gone(&*self.device)),
+            status => Ok(status & 0xffff),
+        }
+    }
+
+    /// Has the firmware take what `set` sets of a partition, unless it has taken what `is` so already.
+    /// What it refuses is taken back: a window must not look as if it led somewhere.
     fn configure(&self, partition: usize, is: impl Fn() -> bool, set: impl Fn()) -> Result<()> {
+        let taken = self.taken(partition);
         let mut refused = Ok(());
         for _ in 0..ATTEMPTS {
-            if is() {
+            if taken.load(Ordering::Relaxed) && self.status(partition)? == CONFIGURE.done && is() {
                 return Ok(());
             }
+            taken.store(false, Ordering::Relaxed);
             refused = self.step(partition, &LOCK).and_then(|()| {
                 set();
                 self.step(partition, &CONFIGURE)
             });
-            if matches!(refused, Err(PortError::Gone(_) | PortError::Busy(_))) {
-                return refused;
+            match &refused {
+                Ok(()) => taken.store(true, Ordering::Relaxed),
+                Err(PortError::Gone(_) | PortError::Busy(_)) => return refused,
+                Err(_) => {}
             }
         }
-        let settled =
-            || broken(&*self.device, format!("a partition {partition} that does not settle"));
-        refused.and_then(|()| is().then_some(()).ok_or_else(settled))
+        if refused.is_ok() && is() {
+            return Ok(());
+        }
+        taken.store(false, Ordering::Relaxed);
+        self.shut(partition);
+        refused.and_then(|()| {
+            Err(broken(&*self.device, format!("a partition {partition} that does not settle")))
+        })
+    }
+
+    /// Shuts the windows of a partition after a refusal. Where that has unlocked the partition, it is
+    /// locked again. Whether this is taken, too, the next attempt to configure it tells.
+    fn shut(&self, partition: usize) {
+        let other = if partition == self.own { self.peer } else { self.own };
+        let shut = || {
+            for &Aperture { bar, .. } in &self.apertures {
+                self.set_window(partition, bar, (VALID, [0; 2], other as u64));
+            }
+            self.step(partition, &CONFIGURE)
+        };
+        let at = |bar| control(partition) + window(bar);
+        let is_shut = || self.apertures.iter().all(|each| self.read(at(each.bar)) & WHOLE == 0);
+        if shut().is_err() || !is_shut() {
+            let again = self.step(partition, &LOCK).and_then(|()| shut());
+            if let Err(error) = again {
+                tracing::debug!(%error, "shutting windows that were refused");
+            }
+        }
+    }
+
+    fn set_window(&self, partition: usize, bar: usize, to: (u32, [u32; 2], u64)) {
+        let at = control(partition) + window(bar);
+        let (kind, sizes, address) = to;
+        self.write(at, self.read(at) & !(WHOLE | SLOTS) | kind);
+        self.write(at + WINDOW_SIZE, sizes[0]);
+        self.write(control(partition) + size_high(bar), sizes[1]);
+        self.device.write64(REGISTERS, at + WINDOW_LEADS, address);
     }
 
     fn step(&self, partition: usize, step: &Step) -> Result<()> {
         let at = control(partition);
+        let before = self.status(partition)?;
         self.write(at + OPERATION, step.operation);
         let begun = Instant::now();
         loop {
-            let status = self.read(at + STATUS);
-            let now = status & 0xffff;
-            if status == u32::MAX {
-                return Err(gone(&*self.device));
-            }
-            if now == step.done {
+            let now = self.status(partition)?;
+            // It has not begun yet: what it says is of the step before.
+            let waits = now == before && begun.elapsed() < BEGIN_LIMIT;
+            if now == step.done && !waits {
                 return Ok(());
             }
-            if now != step.under_way {
+            if now != step.under_way && !waits {
                 let why = self.read(at + BAR_ERROR);
                 return Err(broken(
                     &*self.device,
@@ -207,12 +279,7 @@ impl SwitchtecChip {
             || {
                 for (window, aim) in aims.iter().enumerate() {
                     let bar = self.apertures[window].bar;
-                    let at = control(self.peer) + super::layout::window(bar);
-                    let (kind, sizes, address) = self.leading(window, *aim);
-                    self.write(at, self.read(at) & !(WHOLE | SLOTS) | kind);
-                    self.write(at + WINDOW_SIZE, sizes[0]);
-                    self.write(control(self.peer) + size_high(bar), sizes[1]);
-                    self.device.write64(REGISTERS, at + WINDOW_LEADS, address);
+                    self.set_window(self.peer, bar, self.leading(window, *aim));
                 }
             },
         )
@@ -284,10 +351,12 @@ impl Chip for SwitchtecChip {
         }
         let mut state = self.state();
         state.enabled = on;
-        self.prepare()?;
-        self.lead(&state)?;
+        let done = self.prepare().and_then(|()| self.lead(&state));
+        if done.is_err() {
+            state.enabled = false;
+        }
         self.tell();
-        Ok(())
+        done
     }
 
     fn aim(&self, window: usize, address: Option<u64>) -> Result<()> {
@@ -301,13 +370,22 @@ impl Chip for SwitchtecChip {
         if self.read(PARTITION) == u32::MAX {
             return None;
         }
-        let state = self.state();
+        let mut state = self.state();
         let led = self.apertures.first().is_some_and(|first| {
             let kind = self.read(control(self.own) + window(first.bar));
             kind != u32::MAX && kind & WHOLE != 0
         });
-        let leads = || state.aims.first().is_some_and(|aim| aim.is_some() && self.leads(0, *aim));
-        chip_link(state.enabled && led && leads(), self.device.trained())
+        let leads = || {
+            let taken = self.taken(self.peer).load(Ordering::Relaxed);
+            taken && state.aims.first().is_some_and(|aim| aim.is_some() && self.leads(0, *aim))
+        };
+        // What is set but not taken leads nowhere. A link that is up stays so while a partition is
+        // locked: other hosts may lock it for what is theirs.
+        let normal =
+            || [self.own, self.peer].map(|at| self.status(at).ok()) == [Some(CONFIGURE.done); 2];
+        let up = state.enabled && led && leads() && (state.linked || normal());
+        state.linked = up;
+        chip_link(up, self.device.trained())
     }
 
     fn take(&self, _raised: u64) -> News {

@@ -5,10 +5,10 @@ mod model;
 
 use super::chip::SwitchtecChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::Function;
 use crate::ntb::port::bridge::testing::cases::{
-    self, Driven, PATIENCE, connected, pair, refusal, until,
+    self, Driven, PATIENCE, connected, open, pair, refusal, until,
 };
+use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::{NtbPort, Result};
 use model::{Shape, Switch};
@@ -89,11 +89,78 @@ fn what_cannot_be_driven_is_told() {
     assert!(one_vector.contains("1 interrupt vectors"), "{one_vector}");
     let none = why(Shape { windows: [[0; 2]; 2], ..Shape::TWO });
     assert!(none.contains("0 windows"), "{none}");
-    // The firmware refuses a window that is larger than the BAR of the other side.
-    let uneven = Shape { windows: [[2 << 20, 2 << 20], [1 << 20, 2 << 20]], ..Shape::TWO };
-    let (_bench, a, _b) = pair::<Switch>(uneven);
-    let refused = a.link_enable().unwrap_err().to_string();
-    assert!(refused.contains("have to be as large"), "{refused}");
+}
+
+/// The firmware refuses a window that is larger than the BAR of the other side, however often it is
+/// asked; what it has refused is no link.
+#[test]
+fn a_window_that_is_refused_leads_nowhere() {
+    for shape in SHAPES {
+        let uneven = Shape { windows: [[2 << 20, 2 << 20], [1 << 20, 2 << 20]], ..shape };
+        let (bench, a, b) = pair::<Switch>(uneven);
+        for _ in 0..2 {
+            let refused = a.link_enable().unwrap_err().to_string();
+            assert!(refused.contains("have to be as large"), "{refused}");
+            assert!(refused.contains("error 0x3"), "why: {refused}");
+        }
+        b.link_enable().unwrap();
+        assert!(!a.link_state().up && !b.link_state().up, "{shape:?}");
+        assert!(!bench.tamper(|model, _| model.is_active(1)));
+        // It hinders nobody who opens the other side.
+        b.link_disable().unwrap();
+        drop(b);
+        bench.tamper(|model, _| model.abandon_too_large(1));
+        open(&bench, 1).unwrap().link_enable().unwrap();
+    }
+}
+
+/// A process may be killed between what it sets and what it asks the firmware to take, or when it has been
+/// refused.
+#[test]
+fn what_was_set_and_not_taken_is_no_link() {
+    for (shape, locked) in SHAPES.into_iter().flat_map(|shape| [(shape, true), (shape, false)]) {
+        let (bench, a, b) = pair::<Switch>(shape);
+        b.link_enable().unwrap();
+        bench.tamper(|model, _| model.abandon(1, locked));
+        assert!(!b.link_state().up, "{shape:?}");
+        a.link_enable().unwrap();
+        until("the link", || a.link_state().up && b.link_state().up);
+        assert!(bench.tamper(|model, _| model.is_active(0) && model.is_active(1)), "{shape:?}");
+        let memory = opened(&b, 0, 8192);
+        store(&mut *a.outbound(0).unwrap(), 0, 5).unwrap();
+        assert_eq!(memory.load(0), 5);
+    }
+}
+
+/// A process that finds what it is to set, set by one that was killed, has it taken all the same.
+#[test]
+fn what_another_process_has_set_is_not_believed_to_be_taken() {
+    for shape in SHAPES {
+        let bench = Bench::new(Switch::new(shape));
+        bench.tamper(|model, _| model.list_requesters());
+        let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
+        a.link_enable().unwrap();
+        b.link_enable().unwrap();
+        until("the link", || a.link_state().up && b.link_state().up);
+        let memory = opened(&b, 0, 8192);
+        store(&mut *a.outbound(0).unwrap(), 0, 5).unwrap();
+        assert_eq!(memory.load(0), 5);
+    }
+}
+
+/// The firmware may take its time before it says that it has begun.
+#[test]
+fn a_status_of_before_is_no_refusal() {
+    for late in [0, 1, 10] {
+        let bench = Bench::new(Switch::new(Shape::TWO));
+        bench.tamper(|model, _| model.late = late);
+        let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
+        a.link_enable().unwrap();
+        b.link_enable().unwrap();
+        until("the link", || a.link_state().up && b.link_state().up);
+        a.link_disable().unwrap();
+        until("the link to go down", || !b.link_state().up);
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Shape {
     pub crosslink: bool,
     /// A reset of a function clears its partition.
     pub resets: bool,
+    /// What is refused unlocks the partition.
+    pub unlocks: bool,
 }
 
 impl Shape {
@@ -32,6 +34,7 @@ impl Shape {
         vectors: 4,
         crosslink: false,
         resets: false,
+        unlocks: false,
     };
     /// The first host is in the higher partition, and there are others.
     pub const OF_SIX: Shape = Shape {
@@ -40,6 +43,7 @@ impl Shape {
         targets: true,
         event_vector: 3,
         resets: true,
+        unlocks: true,
         ..Shape::TWO
     };
 }
@@ -50,12 +54,16 @@ pub struct Switch {
     /// Doorbells that are pending, for all partitions.
     pub pending: u64,
     pub fired: [u64; 2],
-    /// Reads that a step of the firmware lasts.
+    /// Reads that a step of the firmware lasts, and those before it begins.
     pub slow: u32,
+    pub late: u32,
 }
 
 struct Partition {
     status: u32,
+    /// What it says before a step begins, and how often.
+    before: u32,
+    stale: u32,
     /// Reads until the step under way is done.
     left: u32,
     bar_error: u32,
@@ -85,6 +93,8 @@ impl Partition {
             Config { kind, size_low: [0; 6], size_high: [0; 6], leads: [0; 6], requesters: [0; 8] };
         Partition {
             status: 1,
+            before: 1,
+            stale: 0,
             left: 0,
             bar_error: 0,
             set: config,
@@ -99,7 +109,36 @@ impl Partition {
 impl Switch {
     pub fn new(shape: Shape) -> Switch {
         let sides = [Partition::new(), Partition::new()];
-        Switch { shape, sides, pending: 0, fired: [0; 2], slow: 2 }
+        Switch { shape, sides, pending: 0, fired: [0; 2], slow: 2, late: 3 }
+    }
+
+    /// What a host that is killed leaves, or one that was refused and did not take it back: a window
+    /// of side `of` that looks as if it led to the other one, in a partition that is `locked`.
+    pub fn abandon(&mut self, of: usize, locked: bool) {
+        let other = self.shape.partitions[1 - of] as u64;
+        let own = &mut self.sides[of];
+        own.status = if locked { 2 } else { 0x10 };
+        own.set.kind[2] = 0x11;
+        own.set.size_low[2] = 0x10_0000 | 20;
+        own.set.leads[2] = 0xf00_0000_0000 | other;
+    }
+
+    /// The same with a window that is larger than the BAR.
+    pub fn abandon_too_large(&mut self, of: usize) {
+        self.abandon(of, false);
+        self.sides[of].set.size_low[2] = 0x8000_0000 | 31;
+    }
+
+    /// Registers list the requesters that each host has, but the firmware has not taken them.
+    pub fn list_requesters(&mut self) {
+        for (side, own) in self.sides.iter_mut().enumerate() {
+            own.set.requesters[..2].copy_from_slice(&[1, (0x0200 + side as u32) << 16 | 1]);
+        }
+    }
+
+    /// Whether the firmware has taken a window of a side.
+    pub fn is_active(&self, of: usize) -> bool {
+        self.sides[of].active.kind[2] & 0x10 != 0
     }
 
     fn due(&self, side: usize) -> u64 {
@@ -130,6 +169,10 @@ impl Switch {
     fn progress(&mut self, of: usize) -> u32 {
         let bars = self.bars(of);
         let own = &mut self.sides[of];
+        if own.stale > 0 {
+            own.stale -= 1;
+            return own.before;
+        }
         if own.left > 0 {
             own.left -= 1;
             return own.status;
@@ -149,7 +192,8 @@ impl Switch {
                 match wrong {
                     None => (own.status, own.active) = (1, own.set),
                     Some(bar) => {
-                        (own.status, own.set) = (0x10, own.active);
+                        // Registers keep what was refused.
+                        own.status = 0x10;
                         own.bar_error = bar as u32 + 1;
                     }
                 }
@@ -220,9 +264,11 @@ impl Model for Switch {
         assert_eq!(bar, 0);
         if let 0x14000..0x74000 = offset {
             let of = self.side_of((offset - 0x14000) / 0x2000);
-            let (at, slow) = (offset % 0x2000, self.slow);
+            let (at, slow, late) = (offset % 0x2000, self.slow, self.late);
+            let unlocks = self.shape.unlocks;
             let own = &mut self.sides[of];
             if (at, bytes) == (4, 4) {
+                (own.before, own.stale) = (own.status, late);
                 own.status = match value {
                     1 => 3,
                     2 => 4,
@@ -231,7 +277,7 @@ impl Model for Switch {
                 own.left = slow;
                 return;
             }
-            if own.status != 2 {
+            if own.status != 2 && (own.status != 0x10 || unlocks) {
                 // Not locked: nothing is taken.
                 return;
             }
