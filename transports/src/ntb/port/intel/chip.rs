@@ -32,9 +32,7 @@ impl IntelChip {
         if device.read32(REGISTERS, CONTROL) == u32::MAX {
             return Err(gone(&*device));
         }
-        if generation == Generation::Third {
-            check_port(&*device)?;
-        }
+        check_set_up(&*device, generation)?;
         if device.interrupts().is_empty() || !device.has_msix() {
             return Err(broken(&*device, "no MSI-X vectors".into()));
         }
@@ -70,12 +68,12 @@ impl IntelChip {
         let there = (self.device.interrupts().len() as u32).min(VECTORS);
         let vector = |bit: u32| match bit {
             DOORBELLS => there - 1,
-            bit if bit < DOORBELLS => bit % there,
-            _ => 0,
+            bit => bit % there,
         };
-        for first in (0..=DOORBELLS).step_by(4) {
-            let four = (0..4).rev().fold(0, |all, index| all << 8 | vector(first + index));
-            self.device.write32(REGISTERS, self.generation.vectors_at() + first as usize, four);
+        // Registers of a byte each, and nothing that is known behind them.
+        for bit in 0..=DOORBELLS {
+            let at = self.generation.vectors_at() + bit as usize;
+            self.device.write8(REGISTERS, at, vector(bit) as u8);
         }
     }
 
@@ -136,18 +134,23 @@ impl IntelChip {
 /// Refuses what the BIOS has not made two bridges back to back.
 pub fn check_port(device: &dyn Device) -> Result<()> {
     let port = device.config16(CONFIG_PORT);
-    let refused = |what: &str| {
-        let device = device.describe();
-        Err(PortError::Invalid(format!("{device}: {what}, to be changed in the BIOS of this host")))
-    };
     if port & PORT_KIND != PORT_BACK_TO_BACK {
-        return refused("the bridge is not set to have another bridge at its far end (NTB to NTB)");
+        return refused(device, NOT_BACK_TO_BACK);
     }
     if port & PORT_SPLIT != 0 {
-        return refused("its second window is split into two of 32 bits");
+        return refused(device, "its second window is split into two of 32 bits");
     }
     Ok(())
 }
+const NOT_BACK_TO_BACK: &str =
+    "the bridge is not set to have another bridge at its far end (NTB to NTB)";
+
+/// What only the BIOS can change.
+fn refused<T>(device: &dyn Device, what: &str) -> Result<T> {
+    let device = device.describe();
+    Err(PortError::Invalid(format!("{device}: {what}, to be changed in the BIOS of this host")))
+}
+
 
 pub fn broken(device: &dyn Device, what: String) -> PortError {
     PortError::Invalid(format!("{} has {what}", device.describe()))
@@ -164,6 +167,46 @@ impl Chip for IntelChip {
             doorbell_delivery: DoorbellDelivery::PerBitVector,
             spads: SPAD_COUNT,
             // That of the link is one of a doorbell, too: all are taken from one register.
+/// Refuses windows that have another size on the side of the link than on that of the host; `names` are those
+/// of the sizes in a BIOS.
+pub fn check_sizes(device: &dyn Device, [own, link]: [u16; 2], names: &str) -> Result<()> {
+    if own == link {
+        return Ok(());
+    }
+    let logs = |sizes: u16| format!("{} and {}", sizes & 0xff, sizes >> 8);
+    Err(broken(
+        device,
+        format!(
+            "windows of 2^({}) bytes, and of 2^({}) on the side of the link: they are to be as large, to be \
+             changed in the BIOS of this host ({names})",
+            logs(own),
+            logs(link)
+        ),
+    ))
+}
+
+/// Refuses what a BIOS may have made of a bridge of generation 3 or 4 and does not work.
+fn check_set_up(device: &dyn Device, generation: Generation) -> Result<()> {
+    let sizes = generation.sizes_at().map(|at| device.config16(at));
+    match generation {
+        Generation::Third => check_port(device)?,
+        Generation::Fourth => {
+            let port = device.read32(REGISTERS, PORT_1);
+            if port & PORT_1_KIND != PORT_1_BACK_TO_BACK {
+                return refused(device, NOT_BACK_TO_BACK);
+            }
+            // Nobody is known to read these registers there: only what cannot be but sizes counts.
+            let logs = sizes.iter().flat_map(|sizes| [sizes & 0xff, sizes >> 8]);
+            if !logs.into_iter().all(|log| log == 0 || SIZE_LOGS.contains(&log))
+                || sizes.contains(&0)
+            {
+                return Ok(());
+            }
+        }
+    }
+    check_sizes(device, sizes, "Imbar1, Imbar2, Embar1 and Embar2 Size")
+}
+
             link_vectors: 1 << (vectors.min(VECTORS as usize) - 1),
         }
     }
@@ -183,14 +226,19 @@ impl Chip for IntelChip {
                 self.write_control(|control| control & !SNOOP | DISABLE | CONFIG_LOCK);
             }
             (Generation::Fourth, on) => {
-                self.write_control(|control| control & !SNOOP | if on { SNOOP } else { 0 });
+                // The other bits that are known lock the bridge, disable it, or have it ignore caches.
+                self.write_control(|control| if on { SNOOP } else { control & !SNOOP });
                 let link = self.device.read16(REGISTERS, LINK_CONTROL) & !LINK_CONTROL_DISABLE;
                 let disable = if on { 0 } else { LINK_CONTROL_DISABLE };
                 self.device.write16(REGISTERS, LINK_CONTROL, link | disable);
                 let port = self.device.read32(REGISTERS, PORT_0) & !PORT_0_TRAIN;
                 let train = if on { PORT_0_TRAIN } else { 0 };
                 self.device.write32(REGISTERS, PORT_0, port | train);
-                self.device.read32(REGISTERS, PORT_0);
+                let taken = self.device.read32(REGISTERS, PORT_0);
+                if on && taken & PORT_0_TRAIN == 0 {
+                    let what = format!("a link that does not begin to train (PPD0 is {taken:#x})");
+                    return Err(broken(&*self.device, what));
+                }
             }
         }
         Ok(())

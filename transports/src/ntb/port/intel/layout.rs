@@ -15,11 +15,14 @@ pub const PORT_BACK_TO_BACK: u16 = 1;
 pub const PORT_SPLIT: u16 = 0x40;
 /// State of the link (generation 3).
 pub const CONFIG_LINK: usize = 0x1a2;
+/// Logarithms of the sizes of windows that a BIOS can have set.
+pub const SIZE_LOGS: std::ops::RangeInclusive<u16> = 12..=51;
 
 pub const CONTROL: usize = 0x00;
 pub const CONFIG_LOCK: u32 = 1 << 0;
 pub const DISABLE: u32 = 1 << 1;
-/// Reads and writes of either window see caches.
+/// Reads and writes of either window see caches. Between these bits are those that say that they do not
+/// (generation 4).
 pub const SNOOP: u32 = 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8;
 
 /// Where an inbound window leads, and where it ends; by window.
@@ -58,6 +61,10 @@ pub const SLOT_STATUS: usize = 0xb05a;
 pub const SLOT_LINK_CHANGED: u16 = 1 << 8;
 pub const PORT_0: usize = 0xb0d4;
 pub const PORT_0_TRAIN: u32 = 1 << 3;
+/// What the BIOS made of the bridge (generation 4), 32 bits.
+pub const PORT_1: usize = 0xb4c0;
+pub const PORT_1_KIND: u32 = 0x300;
+pub const PORT_1_BACK_TO_BACK: u32 = 0x200;
 /// In the status of a link: it is active.
 pub const LINK_ACTIVE: u16 = 0x2000;
 
@@ -95,6 +102,15 @@ impl Generation {
         match self {
             Generation::Third => 0x5000,
             Generation::Fourth => 0xc000,
+        }
+    }
+
+    /// In configuration space: the logarithms of the sizes of both windows, a byte each, on this host's side
+    /// and on that of the link.
+    pub fn sizes_at(self) -> [usize; 2] {
+        match self {
+            Generation::Third => [0xd0, 0xd2],
+            Generation::Fourth => [0xc4, 0xc6],
         }
     }
 

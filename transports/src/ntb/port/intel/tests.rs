@@ -7,8 +7,10 @@ pub use super::first::tests::link as first_link;
 
 use super::chip::IntelChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, open, refusal};
-use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
+use crate::ntb::port::bridge::testing::cases::{
+    self, Driven, PATIENCE, connected, pair, refusal, until,
+};
+use crate::ntb::port::bridge::testing::{Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::{NtbPort, PortError, Result};
 pub(crate) use model::{Shape, Xeon};
@@ -91,6 +93,18 @@ fn what_the_bios_has_set_up_otherwise_is_told() {
 /// Hosts whose windows have different sizes would divide them in different ways.
 #[test]
 fn windows_of_different_sizes_are_told() {
+    let why = |port_1| refusal::<Xeon>(Shape { port_1, ..Shape::ICE_LAKE });
+    for port_1 in [0, 0x1100, 0x300] {
+        assert!(why(port_1).contains("NTB to NTB"), "{}", why(port_1));
+    }
+    for shape in [Shape::SKYLAKE, Shape::ICE_LAKE] {
+        let uneven = refusal::<Xeon>(Shape { outer_smaller: 2, ..shape });
+        assert!(uneven.contains("2^(20 and 20)") && uneven.contains("2^(18 and 20)"), "{uneven}");
+        assert!(uneven.contains("Embar1"), "{uneven}");
+    }
+    let (_bench, a, _b) = pair::<Xeon>(Shape { trains: false, ..Shape::ICE_LAKE });
+    let untrained = a.link_enable().unwrap_err().to_string();
+    assert!(untrained.contains("does not begin to train"), "{untrained}");
     for shape in [Shape::SKYLAKE, Shape::ICE_LAKE] {
         let (_bench, a, b) = connected::<Xeon>(Shape { smaller: 1, ..shape });
         let memory = opened(&b, 0, 8192);

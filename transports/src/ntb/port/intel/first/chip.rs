@@ -3,7 +3,7 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
-use crate::ntb::port::intel::chip::{broken, check_port};
+use crate::ntb::port::intel::chip::{broken, check_port, check_sizes};
 use crate::ntb::port::intel::layout::{
     CONFIG_LINK, CONFIG_LOCK, DISABLE, LINK_ACTIVE, REGISTERS, SNOOP, WINDOWS,
 };
@@ -31,18 +31,7 @@ impl FirstChip {
             return Err(gone(&*device));
         }
         check_port(&*device)?;
-        if own != link {
-            let logs = |sizes: u16| format!("{} and {}", sizes & 0xff, sizes >> 8);
-            return Err(broken(
-                &*device,
-                format!(
-                    "windows of 2^({}) bytes, and of 2^({}) on the side of the link: they are to be \
-                     as large, to be changed in the BIOS of this host (PBARSZ and SBARSZ)",
-                    logs(own),
-                    logs(link)
-                ),
-            ));
-        }
+        check_sizes(&*device, [own, link], "PBARSZ and SBARSZ")?;
         let apertures = WINDOWS.iter().filter_map(|&bar| {
             let size = device.bar_size(bar) as u64;
             (size > 0).then_some(Aperture { bar, offset: 0, size, inbound: size })

@@ -14,12 +14,31 @@ pub struct Shape {
     pub port: u16,
     /// Windows of side 1 are so many times smaller, as a logarithm.
     pub smaller: u32,
+    /// So are those of the side of the link, on both sides.
+    pub outer_smaller: u32,
+    /// The register that tells what is at the far end, of generation 4.
+    pub port_1: u32,
+    /// The link can be trained (generation 4).
+    pub trains: bool,
+    /// What says where windows lead is not taken while the link is down, and lost when it trains.
+    pub forgets: bool,
 }
 
 impl Shape {
-    pub const SKYLAKE: Shape =
-        Shape { fourth: false, windows: [1 << 20; 2], vectors: 33, port: 0x11, smaller: 0 };
+    pub const SKYLAKE: Shape = Shape {
+        fourth: false,
+        windows: [1 << 20; 2],
+        vectors: 33,
+        port: 0x11,
+        smaller: 0,
+        outer_smaller: 0,
+        port_1: 0x1200,
+        trains: true,
+        forgets: false,
+    };
     pub const ICE_LAKE: Shape = Shape { fourth: true, ..Shape::SKYLAKE };
+    pub const FORGETFUL_SKYLAKE: Shape = Shape { forgets: true, ..Shape::SKYLAKE };
+    pub const FORGETFUL_ICE_LAKE: Shape = Shape { forgets: true, ..Shape::ICE_LAKE };
     /// A host that gave few vectors.
     pub const FEW_VECTORS: Shape = Shape { vectors: 3, ..Shape::ICE_LAKE };
 }
@@ -44,7 +63,7 @@ pub struct Side {
     pending: u64,
     disabled: u64,
     pub spads: [u32; 16],
-    vectors: [u8; 36],
+    vectors: [u8; 33],
     link_control: u16,
     slot_status: u16,
     ppd0: u32,
@@ -57,9 +76,10 @@ const OUTER_AT: [u64; 2] = [0x1000_0000_0000, 0x2000_0000_0000];
 const OUTER_XBASE: [u64; 2] = [0x5000_0000_0000, 0x0400_0000_0000];
 
 impl Side {
-    fn new() -> Side {
+    fn new(fourth: bool) -> Side {
         Side {
-            control: 3,
+            // Disabled and locked. In generation 4 caches are ignored as well.
+            control: if fourth { 3 | 0x2a8 } else { 3 },
             xbase: [0; 2],
             limit: [0; 2],
             fixed: 0,
@@ -79,7 +99,8 @@ impl Side {
 
 impl Xeon {
     pub fn new(shape: Shape) -> Xeon {
-        Xeon { shape, sides: [Side::new(), Side::new()], up: false, plugged: true }
+        let side = || Side::new(shape.fourth);
+        Xeon { shape, sides: [side(), side()], up: false, plugged: true }
     }
 
     /// Puts the cable in, or takes it out.
@@ -91,7 +112,7 @@ impl Xeon {
     fn is_enabled(&self, side: usize) -> bool {
         let own = &self.sides[side];
         match self.shape.fourth {
-            true => own.link_control & 0x10 == 0 && own.ppd0 & 8 != 0,
+            true => own.link_control & 0x10 == 0 && own.ppd0 & 8 != 0 && own.control & 3 == 0,
             false => own.control & 3 == 0,
         }
     }
@@ -103,6 +124,11 @@ impl Xeon {
         }
         self.up = up;
         for side in 0..2 {
+            if up && self.shape.forgets {
+                let (own, new) = (&mut self.sides[side], Side::new(self.shape.fourth));
+                (own.xbase, own.limit, own.outer_limit) = (new.xbase, new.limit, new.outer_limit);
+                (own.outer_command, own.size_log) = (new.outer_command, new.size_log);
+            }
             // Generation 4 tells of no second change before the first is acknowledged.
             let told = self.shape.fourth && self.sides[side].slot_status & 0x100 != 0;
             self.sides[side].slot_status |= 0x100;
@@ -157,7 +183,12 @@ impl Model for Xeon {
         (self.shape.vectors, true)
     }
 
-    fn config16(&self, _side: usize, offset: usize) -> u16 {
+    fn config16(&self, side: usize, offset: usize) -> u16 {
+        let log = |window| match self.size(side, window) {
+            0 => 0,
+            size => size.ilog2() as u16,
+        };
+        let logs = log(0) | log(1) << 8;
         match offset {
             0 => 0x8086,
             2 if self.shape.fourth => 0x347e,
@@ -166,6 +197,10 @@ impl Model for Xeon {
                 let bar = (offset - 0x18) / 8;
                 ((BAR_AT[bar] | 0xc) >> (offset % 8 * 8)) as u16
             }
+            0xd0 if !self.shape.fourth => logs,
+            0xd2 if !self.shape.fourth => logs - self.shape.outer_smaller as u16,
+            0xc4 if self.shape.fourth => logs,
+            0xc6 if self.shape.fourth => logs - self.shape.outer_smaller as u16,
             0xd4 if !self.shape.fourth => self.shape.port,
             0x1a2 if !self.shape.fourth => self.link_status(),
             _ => panic!("configuration at {offset:#x}"),
@@ -188,6 +223,7 @@ impl Model for Xeon {
             (0xb050, 2) if fourth => own.link_control.into(),
             (0xb052, 2) if fourth => self.link_status().into(),
             (0xb0d4, 4) if fourth => own.ppd0.into(),
+            (0xb4c0, 4) if fourth => self.shape.port_1.into(),
             (at, 4) if (peer_spads..peer_spads + 64).contains(&at) => match self.up {
                 true => self.sides[1 - side].spads[(at - peer_spads) / 4].into(),
                 false => u64::MAX,
@@ -201,8 +237,13 @@ impl Model for Xeon {
         assert_eq!(bar, 0);
         let (fourth, vectors, peer_spads) =
             (self.shape.fourth, self.vectors_at(), self.peer_spads());
+        let taken = self.up || !self.shape.forgets;
+        let trains = self.shape.trains;
         let own = &mut self.sides[side];
         match (offset, bytes) {
+            (0x10 | 0x18 | 0x20 | 0x28, 8) if !taken => {}
+            (0x74 | 0x76, 2) if fourth && !taken => {}
+            (0x4018 | 0x4028, 8) | (0x4504, 2) if !fourth && !taken => {}
             (0, 4) => {
                 own.control = value as u32;
                 self.train(lines);
@@ -233,12 +274,11 @@ impl Model for Xeon {
             }
             (0xb05a, 2) if fourth => own.slot_status &= !(value as u16),
             (0xb0d4, 4) if fourth => {
-                own.ppd0 = value as u32;
+                own.ppd0 = value as u32 & if trains { !0 } else { !8 };
                 self.train(lines);
             }
-            (at, 4) if (vectors..vectors + 36).contains(&at) => {
-                let bytes = (value as u32).to_le_bytes();
-                own.vectors[at - vectors..at - vectors + 4].copy_from_slice(&bytes);
+            (at, 1) if (vectors..vectors + 33).contains(&at) => {
+                own.vectors[at - vectors] = value as u8
             }
             (at, 4) if (peer_spads..peer_spads + 64).contains(&at) => {
                 if self.up {
@@ -263,14 +303,15 @@ impl Model for Xeon {
             }
         };
         // All windows see caches, or a driver has forgotten something.
-        let snoops = peer.control & 0x154 == 0x154;
+        let snoops =
+            peer.control & 0x154 == 0x154 && (!self.shape.fourth || peer.control & 0x2a8 == 0);
         let inside = BAR_AT[window] + offset < peer.limit[window];
         (self.up && sized && snoops && inside).then_some(peer.xbase[window] & !(size - 1) | offset)
     }
 
     /// The function is disabled, as when the host starts.
     fn reset(&mut self, side: usize, lines: &Lines) {
-        self.sides[side] = Side::new();
+        self.sides[side] = Side::new(self.shape.fourth);
         self.train(lines);
     }
 }
