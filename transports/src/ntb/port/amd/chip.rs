@@ -174,6 +174,7 @@ impl Chip for AmdChip {
                 false => DoorbellDelivery::AggregateLevel,
             },
             spads: SPADS_OF_SIDE,
+            forgets: false,
             // That of the last doorbell, and those of events.
             link_vectors: match own_vectors {
                 true => ((1 << vectors.min(VECTORS)) - 1) & !((1 << STATE_BELL) - 1),

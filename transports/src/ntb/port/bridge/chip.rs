@@ -33,6 +33,9 @@ pub struct Facts {
     pub spads: usize,
     /// Interrupt vectors that tell of the link.
     pub link_vectors: u64,
+    /// Where the windows lead may be lost when the link comes up, until [`Chip::risen`] sets it again: so the
+    /// link is not up before the peer has done that.
+    pub forgets: bool,
 }
 
 /// A link as its chip sees it.
@@ -58,8 +61,14 @@ pub trait Chip: Send + Sync + 'static {
     fn facts(&self) -> Facts;
 
     /// Lets the link train, or takes it down. On return from the latter, no write of this side is on
-    /// its way. Called with what it is already, too: registers may have been reset since.
+    /// its way. Called with what it is already, too: what has failed half-way is tried again.
     fn enable(&self, on: bool) -> Result<()>;
+
+    /// The link has come up, or may have been down meanwhile: sets again what the chip takes only
+    /// then, or has lost. With an error the link counts as down, and this is called again.
+    fn risen(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Leads the peer's writes through an inbound window to addresses from `address` on, as many as
     /// the peer's aperture has; or nowhere. On return, no write to where it led before is on its way. The

@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 pub const WRITERS: usize = 16;
 /// How long closing waits for a write of this process that does not end.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Between greetings that are not answered, at least; and between looks of the port's own thread for those of the
+/// peer.
+const GREETING_PAUSE: Duration = Duration::from_millis(1);
+const LISTENING_MS: u8 = 20;
 
 /// A count on a line of its own.
 #[derive(Default)]
@@ -56,7 +60,20 @@ pub struct Core {
 
 pub struct State {
     pub enabled: bool,
+    /// The link is being taken down, or that has failed half-way.
+    leaving: bool,
+    /// The chip's link is up, and its windows are set since.
+    pub risen: bool,
     pub up: bool,
+    /// Why a link is not used that is up.
+    pub trouble: Option<String>,
+    /// What the peer is greeted with, and when it was.
+    greeting: u64,
+    greeted: Instant,
+    /// The peer has answered: what is written reaches it, and it has said all that it has to say.
+    pub reached: bool,
+    /// The greeting of the peer that was answered.
+    answered: u64,
     pub trained: Trained,
     /// The device does not answer any more.
     pub gone: bool,
@@ -112,7 +129,14 @@ impl Core {
         unsafe { device.map(addresses[0], page.base(), page.mapped())? };
         let state = State {
             enabled: false,
+            leaving: false,
+            risen: false,
             up: false,
+            trouble: None,
+            greeting: 0,
+            greeted: Instant::now(),
+            reached: false,
+            answered: 0,
             trained: Trained { speed: PcieGen::Gen1, width: 1, max_payload: 128 },
             gone: false,
             addresses,
@@ -177,7 +201,8 @@ impl Core {
         if !self.interrupts() {
             news.bells = self.heard(state);
         }
-        let bells = if state.enabled { news.bells & self.valid_bits() } else { 0 };
+        let bells =
+            if state.enabled && !state.leaving { news.bells & self.valid_bits() } else { 0 };
         if bells != 0 {
             let before = self.pending.fetch_or(bells, Ordering::SeqCst);
             let masked = self.mask.load(Ordering::SeqCst);
@@ -226,20 +251,59 @@ impl Core {
             state.gone = true;
             tracing::warn!("{}", device::gone(&*self.device));
         }
-        let up = state.enabled && link.is_some_and(|link| link.up);
+        let line = state.enabled && !state.leaving && link.is_some_and(|link| link.up);
         state.trained = link.map_or(state.trained, |link| link.trained);
-        if up == state.up && !(told && up) {
+        let new = line && (told || !state.risen);
+        state.risen = line && (!new || self.rise(state));
+        if new && state.risen {
+            // The peer may be another process than before. It may also not have set its windows yet: then
+            // all of this is lost, until it greets.
+            state.greeting = RandomState::new().hash_one(Instant::now()) | 1;
+            state.reached = false;
+            state.answered = self.page.greeting();
+            self.publish_all(state);
+        } else {
+            self.greet(state);
+        }
+        let up = state.risen && (state.reached || !self.facts.forgets);
+        if up == state.up && !(new && up) {
             return false;
         }
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
         self.count(Event::LinkChanges, 1);
         state.up = up;
         self.up_generation.store(if up { generation } else { 0 }, Ordering::SeqCst);
-        if up {
-            // The peer may be another process than before.
+        true
+    }
+
+    /// Has the chip set what it takes or keeps only while the link is up; says whether it has.
+    fn rise(&self, state: &mut State) -> bool {
+        let trouble = self.chip.risen().err().map(|error| error.to_string());
+        if let Some(error) = trouble.as_ref().filter(|_| trouble != state.trouble) {
+            tracing::warn!(%error, "an NTB link is up and cannot be used");
+        }
+        state.trouble = trouble;
+        state.trouble.is_none()
+    }
+
+    /// Tells the peer what it has missed. A greeting arrives when this side's link is up and the windows of the
+    /// peer are set: so whoever is greeted says all again, and who is answered knows that he is heard.
+    fn greet(&self, state: &mut State) {
+        if !state.risen {
+            return;
+        }
+        let peers = self.page.greeting();
+        if peers != state.answered {
+            state.answered = peers;
             self.publish_all(state);
         }
-        true
+        state.reached |= self.page.answer() == state.greeting;
+        if !state.reached && state.greeted.elapsed() > GREETING_PAUSE {
+            state.greeted = Instant::now();
+            let Aperture { bar, offset, .. } = self.apertures[0];
+            self.device.store_words(bar, offset + layout::GREETING_AT, &[state.greeting]);
+            self.device.drain();
+        }
     }
 
     pub fn doorbell_bits(&self) -> u32 {
@@ -259,29 +323,36 @@ impl Core {
         if state.gone {
             return Err(device::gone(&*self.device));
         }
-        if state.enabled == on {
+        if state.enabled == on && !state.leaving {
             return Ok(());
         }
-        if on {
+        let done = if on {
             // What has rung meanwhile is lost, as with the link.
             self.news(&mut state, u64::MAX);
-            for (window, address) in state.addresses.iter().enumerate() {
-                self.chip.aim(window, Some(*address))?;
+            let aim = |(window, address): (usize, &u64)| self.chip.aim(window, Some(*address));
+            let done = state.addresses.iter().enumerate().try_for_each(aim);
+            let done = done.and_then(|()| self.chip.enable(true));
+            if done.is_ok() {
+                (state.enabled, state.leaving) = (true, false);
             }
-            self.chip.enable(true)?;
-            state.enabled = true;
+            done
         } else {
             self.withdraw(&mut state);
-            state.enabled = false;
+            state.leaving = true;
             self.up_generation.store(0, Ordering::SeqCst);
-            self.await_writes()?;
+            // Whatever fails, the rest is done all the same, and all of it again when asked again.
+            let mut done = self.await_writes();
             for window in 0..state.addresses.len() {
-                self.chip.aim(window, None)?;
+                done = done.and(self.chip.aim(window, None));
             }
-            self.chip.enable(false)?;
-        }
+            done = done.and(self.chip.enable(false));
+            if done.is_ok() {
+                (state.enabled, state.leaving) = (false, false);
+            }
+            done
+        };
         self.news(&mut state, self.facts.link_vectors);
-        Ok(())
+        done
     }
 
     /// Waits until no write of this process is on its way.
@@ -368,7 +439,7 @@ impl Core {
 
     /// Tells the peer of some slots.
     fn publish(&self, state: &State, window: usize, first: usize, slots: usize) {
-        if !state.up {
+        if !state.risen {
             return;
         }
         let slots = &state.slots[window][first..first + slots];
@@ -379,13 +450,19 @@ impl Core {
     }
 
     fn publish_all(&self, state: &State) {
-        if state.up {
+        if state.risen {
             let Aperture { bar, offset, .. } = self.apertures[0];
             let sizes: Vec<u64> = self.apertures.iter().map(layout::size_of).collect();
             self.device.store_words(bar, offset + layout::size_at(0), &sizes);
         }
         for window in 0..self.windows.len() {
             self.publish(state, window, 0, SLOTS);
+        }
+        if state.risen {
+            let Aperture { bar, offset, .. } = self.apertures[0];
+            let words = [state.greeting, state.answered];
+            self.device.store_words(bar, offset + layout::GREETING_AT, &words);
+            self.device.drain();
         }
     }
 
@@ -403,7 +480,7 @@ impl Core {
 
     /// Waits until the peer has what was published: what is read follows what was written.
     fn await_published(&self, state: &State, window: usize, slot: usize) {
-        if state.up {
+        if state.risen {
             let Aperture { bar, offset, .. } = self.apertures[0];
             let mut word = [0; 8];
             // SAFETY: a local of this length.
@@ -473,6 +550,11 @@ impl Source for Core {
 
     fn attend(&self, raised: u64) {
         self.news(&mut self.state(), raised);
+    }
+
+    /// What the peer says in memory interrupts nobody, also when it waits for an answer.
+    fn patience_ms(&self) -> Option<u8> {
+        (self.facts.forgets || !self.state().reached).then_some(LISTENING_MS)
     }
 }
 

@@ -150,8 +150,9 @@ impl Core {
 
 impl engine::Host for Core {
     fn refresh(&self) -> Option<u64> {
-        let up = self.look().up;
-        up.then(|| self.up_generation.load(Ordering::SeqCst))
+        let state = self.look();
+        // A trial is not to fail because the peer's windows are not set yet.
+        (state.up && state.reached).then(|| self.up_generation.load(Ordering::SeqCst))
     }
 
     fn sources(&self) -> Vec<Source> {

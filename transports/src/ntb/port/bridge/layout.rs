@@ -15,7 +15,8 @@ const PAGE: u64 = 4096;
 pub const WINDOWS: usize = 2;
 /// Slots of a window, the port's own included.
 pub const SLOTS: usize = 128;
-/// Where the words are in the page: by window and slot. Before them is the size of each window.
+/// Where the words are in the page: by window and slot. Before them is the size of each window, and behind
+/// those a greeting and the answer to one.
 const TABLE: usize = 64;
 
 /// Scratchpads in the page, of bridges that have none.
@@ -92,6 +93,13 @@ pub fn size_at(window: usize) -> usize {
     window * 8
 }
 
+/// Where a side says, with another value whenever its link comes up, that its windows lead where they are to
+/// lead; and where it repeats what its peer has said, behind all else that it says. They are next to each other.
+pub const GREETING_AT: usize = WINDOWS * 8;
+pub const ANSWER_AT: usize = GREETING_AT + 8;
+
+const _: () = assert!(ANSWER_AT + 8 <= TABLE);
+
 /// Where the word of a slot is, counted from the port's own slot, in the page.
 pub fn word_at(window: usize, slot: usize) -> usize {
     TABLE + (window * SLOTS + slot) * 8
@@ -145,6 +153,15 @@ impl Page {
     /// What the peer says of the size of a window: anything, and 0 before it says so.
     pub fn size(&self, window: usize) -> u64 {
         self.0.load(size_at(window))
+    }
+
+    /// The greeting of the peer, and its answer to that of this side: anything.
+    pub fn greeting(&self) -> u64 {
+        self.0.load(GREETING_AT)
+    }
+
+    pub fn answer(&self) -> u64 {
+        self.0.load(ANSWER_AT)
     }
 
     /// The word of a slot of the peer: anything.

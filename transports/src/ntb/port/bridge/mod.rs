@@ -298,7 +298,8 @@ impl NtbPort for BridgePort {
         let base = (region.base as *mut u8).wrapping_add(from as usize);
         let memory = Behind { base, size, len: region.len - from };
         let mut state = self.core.look();
-        match state.up {
+        // The peer learns of it when it is reached.
+        match state.risen {
             true => self.core.open_slots(&mut state, window, first_slot, memory),
             false if state.gone => Err(gone(&*self.core.device)),
             false => Err(PortError::NotConnected),
@@ -430,7 +431,11 @@ impl NtbPort for BridgePort {
                 "up, {} x{}, payloads of {} bytes",
                 state.trained.speed, state.trained.width, state.trained.max_payload
             ),
-            _ => "down".into(),
+            _ => match &state.trouble {
+                Some(trouble) => format!("down: {trouble}"),
+                None if state.risen => "down: the neighbour's port does not answer".into(),
+                None => "down".into(),
+            },
         };
         let (name, device) = (self.core.facts.name, self.core.device.describe());
         let vectors = self.core.facts.doorbell_vectors;

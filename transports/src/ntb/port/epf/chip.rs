@@ -73,6 +73,7 @@ impl EpfChip {
             doorbell_vectors: bells,
             doorbell_delivery: DoorbellDelivery::PerBitVector,
             spads: count as usize,
+            forgets: false,
             link_vectors: 1,
         };
         let (led, misled) = (Default::default(), AtomicBool::new(false));

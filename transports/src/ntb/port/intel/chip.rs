@@ -87,20 +87,24 @@ impl IntelChip {
         Ok(())
     }
 
-    /// Opens a window as a whole: parts of it are closed by the IOMMU.
+    /// Opens a window as a whole: parts of it are closed by the IOMMU. What is written while the link is down
+    /// may not be taken, or be lost when it trains: so it is written again when the link has come up, and
+    /// only then it has to be there.
     fn lead(&self, window: usize, address: u64) -> Result<()> {
         let Aperture { bar, size, .. } = self.apertures[window];
         let at = CONFIG_BARS + bar * 4;
         let words = [0, 2, 4, 6].map(|offset| u64::from(self.device.config16(at + offset)));
         let start = words.iter().rev().fold(0, |all, word| all << 16 | word) & !0xf;
         let place = WINDOWS.iter().position(|known| *known == bar).unwrap_or(0);
-        self.set(INBOUND[place], address, "where the window leads")?;
-        self.set(INBOUND_LIMIT[place], start.wrapping_add(size), "where the window ends")?;
+        let up = self.status().is_some_and(|status| status & LINK_ACTIVE != 0);
+        let set = |at, value, what| self.set(at, value, up.then_some(what));
+        set(INBOUND[place], address, "where the window leads")?;
+        set(INBOUND_LIMIT[place], start.wrapping_add(size), "where the window ends")?;
         match self.generation {
             Generation::Third => {
                 let outer = self.device.read64(REGISTERS, OUTER[place]) & !0xf;
                 let end = outer.wrapping_add(size);
-                self.set(OUTER_LIMIT[place], end, "where the window ends on the link")?;
+                set(OUTER_LIMIT[place], end, "where the window ends on the link")?;
             }
             Generation::Fourth => {
                 self.device.write16(REGISTERS, SIZE_LOG[place], size.ilog2() as u16);
@@ -111,17 +115,28 @@ impl IntelChip {
         Ok(())
     }
 
-    /// Sets a register, which says afterwards what it has taken.
-    fn set(&self, at: usize, value: u64, what: &str) -> Result<()> {
+    /// Sets a register, which says afterwards what it has taken; it has to have taken that where `what` it is
+    /// for is given.
+    fn set(&self, at: usize, value: u64, what: Option<&str>) -> Result<()> {
         self.device.write64(REGISTERS, at, value);
-        match self.device.read64(REGISTERS, at) {
-            taken if taken == value => Ok(()),
-            u64::MAX => Err(gone(&*self.device)),
-            taken => Err(broken(
+        match (self.device.read64(REGISTERS, at), what) {
+            (taken, _) if taken == value => Ok(()),
+            (_, None) => Ok(()),
+            (u64::MAX, _) => Err(gone(&*self.device)),
+            (taken, Some(what)) => Err(broken(
                 &*self.device,
                 format!("a register {at:#x} ({what}) that takes {taken:#x} for {value:#x}"),
             )),
         }
+    }
+
+    /// The status of the link; none when the device does not answer.
+    fn status(&self) -> Option<u16> {
+        let status = match self.generation {
+            Generation::Third => self.device.config16(CONFIG_LINK),
+            Generation::Fourth => self.device.read16(REGISTERS, LINK_STATUS),
+        };
+        (status != u16::MAX).then_some(status)
     }
 
     fn write_control(&self, change: impl Fn(u32) -> u32) {
@@ -129,6 +144,15 @@ impl IntelChip {
         self.device.write32(REGISTERS, CONTROL, change(control));
         self.device.read32(REGISTERS, CONTROL);
     }
+}
+
+const NOT_BACK_TO_BACK: &str =
+    "the bridge is not set to have another bridge at its far end (NTB to NTB)";
+
+/// What only the BIOS can change.
+fn refused<T>(device: &dyn Device, what: &str) -> Result<T> {
+    let device = device.describe();
+    Err(PortError::Invalid(format!("{device}: {what}, to be changed in the BIOS of this host")))
 }
 
 /// Refuses what the BIOS has not made two bridges back to back.
@@ -142,31 +166,7 @@ pub fn check_port(device: &dyn Device) -> Result<()> {
     }
     Ok(())
 }
-const NOT_BACK_TO_BACK: &str =
-    "the bridge is not set to have another bridge at its far end (NTB to NTB)";
 
-/// What only the BIOS can change.
-fn refused<T>(device: &dyn Device, what: &str) -> Result<T> {
-    let device = device.describe();
-    Err(PortError::Invalid(format!("{device}: {what}, to be changed in the BIOS of this host")))
-}
-
-
-pub fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
-}
-
-impl Chip for IntelChip {
-    fn facts(&self) -> Facts {
-        let vectors = self.device.interrupts().len();
-        Facts {
-            name: self.generation.name(),
-            apertures: self.apertures.clone(),
-            doorbell_bits: DOORBELLS,
-            doorbell_vectors: (vectors as u32).min(VECTORS),
-            doorbell_delivery: DoorbellDelivery::PerBitVector,
-            spads: SPAD_COUNT,
-            // That of the link is one of a doorbell, too: all are taken from one register.
 /// Refuses windows that have another size on the side of the link than on that of the host; `names` are those
 /// of the sizes in a BIOS.
 pub fn check_sizes(device: &dyn Device, [own, link]: [u16; 2], names: &str) -> Result<()> {
@@ -207,6 +207,22 @@ fn check_set_up(device: &dyn Device, generation: Generation) -> Result<()> {
     check_sizes(device, sizes, "Imbar1, Imbar2, Embar1 and Embar2 Size")
 }
 
+pub fn broken(device: &dyn Device, what: String) -> PortError {
+    PortError::Invalid(format!("{} has {what}", device.describe()))
+}
+
+impl Chip for IntelChip {
+    fn facts(&self) -> Facts {
+        let vectors = self.device.interrupts().len();
+        Facts {
+            name: self.generation.name(),
+            apertures: self.apertures.clone(),
+            doorbell_bits: DOORBELLS,
+            doorbell_vectors: (vectors as u32).min(VECTORS),
+            doorbell_delivery: DoorbellDelivery::PerBitVector,
+            spads: SPAD_COUNT,
+            forgets: true,
+            // That of the link is one of a doorbell, too: all are taken from one register.
             link_vectors: 1 << (vectors.min(VECTORS as usize) - 1),
         }
     }
@@ -244,6 +260,10 @@ fn check_set_up(device: &dyn Device, generation: Generation) -> Result<()> {
         Ok(())
     }
 
+    fn risen(&self) -> Result<()> {
+        self.lead_all(&self.aims())
+    }
+
     fn aim(&self, window: usize, address: Option<u64>) -> Result<()> {
         self.aims()[window] = address;
         self.lead(window, address.unwrap_or(self.nowhere[window]))
@@ -253,13 +273,7 @@ fn check_set_up(device: &dyn Device, generation: Generation) -> Result<()> {
         if self.device.read32(REGISTERS, CONTROL) == u32::MAX {
             return None;
         }
-        let status = match self.generation {
-            Generation::Third => self.device.config16(CONFIG_LINK),
-            Generation::Fourth => self.device.read16(REGISTERS, LINK_STATUS),
-        };
-        if status == u16::MAX {
-            return None;
-        }
+        let status = self.status()?;
         let own = self.device.trained();
         // The largest payload is that of the function.
         let trained = Trained::of_status(status);

@@ -17,7 +17,13 @@ pub(crate) use model::{Shape, Xeon};
 use std::sync::Arc;
 use std::time::Instant;
 
-const SHAPES: [Shape; 3] = [Shape::SKYLAKE, Shape::ICE_LAKE, Shape::FEW_VECTORS];
+const SHAPES: [Shape; 5] = [
+    Shape::SKYLAKE,
+    Shape::ICE_LAKE,
+    Shape::FEW_VECTORS,
+    Shape::FORGETFUL_SKYLAKE,
+    Shape::FORGETFUL_ICE_LAKE,
+];
 
 impl Driven for Xeon {
     type Shape = Shape;
@@ -57,7 +63,7 @@ fn no_doorbell_has_the_vector_that_does_not_work() {
         for plugged in [false, true, false, true] {
             bench.tamper(|model, lines| model.plug(plugged, lines));
             assert!(b.db_wait(0, PATIENCE).link_changed, "{shape:?}");
-            assert_eq!((b.link_state().up, a.link_state().up), (plugged, plugged));
+            until("both sides", || [&a, &b].iter().all(|port| port.link_state().up == plugged));
             assert!(b.link_event());
         }
     }
@@ -87,12 +93,6 @@ fn what_the_bios_has_set_up_otherwise_is_told() {
     let why = |port| refusal::<Xeon>(Shape { port, ..Shape::SKYLAKE });
     assert!(why(0).contains("NTB to NTB") && why(0).contains("BIOS"), "{}", why(0));
     assert!(why(0x41).contains("split"), "{}", why(0x41));
-    assert!(refusal::<Xeon>(Shape { windows: [0, 0], ..Shape::ICE_LAKE }).contains("0 windows"));
-}
-
-/// Hosts whose windows have different sizes would divide them in different ways.
-#[test]
-fn windows_of_different_sizes_are_told() {
     let why = |port_1| refusal::<Xeon>(Shape { port_1, ..Shape::ICE_LAKE });
     for port_1 in [0, 0x1100, 0x300] {
         assert!(why(port_1).contains("NTB to NTB"), "{}", why(port_1));
@@ -105,6 +105,12 @@ fn windows_of_different_sizes_are_told() {
     let (_bench, a, _b) = pair::<Xeon>(Shape { trains: false, ..Shape::ICE_LAKE });
     let untrained = a.link_enable().unwrap_err().to_string();
     assert!(untrained.contains("does not begin to train"), "{untrained}");
+    assert!(refusal::<Xeon>(Shape { windows: [0, 0], ..Shape::ICE_LAKE }).contains("0 windows"));
+}
+
+/// Hosts whose windows have different sizes would divide them in different ways.
+#[test]
+fn windows_of_different_sizes_are_told() {
     for shape in [Shape::SKYLAKE, Shape::ICE_LAKE] {
         let (_bench, a, b) = connected::<Xeon>(Shape { smaller: 1, ..shape });
         let memory = opened(&b, 0, 8192);
@@ -119,13 +125,35 @@ fn windows_of_different_sizes_are_told() {
     }
 }
 
+/// It is known only when the link is up; that is no link then.
 #[test]
 fn a_limit_that_is_not_taken_is_told() {
-    let bench = Bench::new(Xeon::new(Shape::SKYLAKE));
+    let (bench, a, b) = pair::<Xeon>(Shape::SKYLAKE);
     bench.tamper(|model, _| model.sides[0].fixed = 1 << 20);
-    let why = open(&bench, 0).err().expect("refused").to_string();
+    a.link_enable().unwrap();
+    b.link_enable().unwrap();
+    until("a reason", || a.describe().contains("register"));
+    let why = a.describe();
     assert!(why.contains("0x4018 (where the window ends on the link)"), "{why}");
     assert!(why.contains("takes 0x100000000000 for 0x100000100000"), "{why}");
+    assert!(!a.link_state().up && !b.link_state().up);
+    assert!(b.describe().contains("the neighbour's port does not answer"), "{}", b.describe());
+    bench.tamper(|model, _| model.sides[0].fixed = 0);
+    until("what is taken at last", || a.link_state().up && b.link_state().up);
+}
+
+/// What fails on the way does not keep the rest from being done, and can be done again.
+#[test]
+fn a_link_that_is_not_taken_down_whole_is_taken_down_again() {
+    let (bench, a, b) = connected::<Xeon>(Shape::SKYLAKE);
+    bench.tamper(|model, _| model.sides[0].fixed = 1 << 20);
+    let why = a.link_disable().unwrap_err().to_string();
+    assert!(why.contains("0x4018"), "{why}");
+    until("the peer to notice", || !b.link_state().up && !a.link_state().up);
+    a.link_disable().unwrap();
+    bench.tamper(|model, _| model.sides[0].fixed = 0);
+    a.link_enable().unwrap();
+    until("the link", || a.link_state().up && b.link_state().up);
 }
 
 #[test]

@@ -173,6 +173,7 @@ impl Chip for PlxChip {
             doorbell_delivery: DoorbellDelivery::AggregateLevel,
             // Eight, which both sides share, and which may be lost with the link.
             spads: 0,
+            forgets: false,
             link_vectors: 1,
         }
     }
@@ -225,15 +226,14 @@ impl Chip for PlxChip {
         let mut state = self.state();
         let said = self.read(self.state_at(false));
         let mut link = std::mem::replace(&mut state.heard, said) != said;
-        if !self.link {
         let mut was_down = false;
+        if !self.link {
             let errors = self.read(LINK_ERRORS);
             if errors != 0 && errors != u32::MAX {
                 self.write(LINK_ERRORS, errors);
                 was_down = errors & LINK_WAS_DOWN != 0;
             }
         }
-        News { bells: u64::from(rung & ((1 << STATE_BELL) - 1)), link }
         link |= was_down;
         if link {
             // What this side had set on the other one is lost with the link side, whether the scratchpads
@@ -246,6 +246,7 @@ impl Chip for PlxChip {
             state.count = state.count.wrapping_add(2);
             self.say(&state);
         }
+        News { bells: u64::from(rung & ((1 << STATE_BELL) - 1)), link }
     }
 
     fn admit(&self, requesters: &[u16]) -> Result<()> {

@@ -341,6 +341,7 @@ impl Chip for SwitchtecChip {
             // `take` looks until nothing is pending.
             doorbell_delivery: DoorbellDelivery::AggregateLevel,
             spads: 0,
+            forgets: false,
             link_vectors: 1 << self.vector,
         }
     }

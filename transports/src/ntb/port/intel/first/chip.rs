@@ -99,6 +99,7 @@ impl Chip for FirstChip {
             doorbell_vectors: 0,
             doorbell_delivery: DoorbellDelivery::AggregateLevel,
             spads: 0,
+            forgets: false,
             link_vectors: (1 << vectors) - 1,
         }
     }
