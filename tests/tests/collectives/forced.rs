@@ -43,9 +43,12 @@ fn settings() -> Vec<(String, Vec<&'static str>)> {
     (0..most).map(turned).collect()
 }
 
+/// Operations, and what tries them.
+type Part = (&'static [&'static str], fn(&World));
+
 /// What is run with a setting, each where one of these operations is asked for an algorithm of theirs for the first
 /// time: the same order of algorithms once more would show nothing new.
-const PARTS: [(&[&str], fn(&World)); 12] = [
+const PARTS: [Part; 12] = [
     (&["broadcast"], broadcasts),
     (&["broadcast"], broadcasts_in_place),
     (&["fcollect"], fcollects),
