@@ -608,10 +608,21 @@ impl World {
     fn no_route(&self, routine: &'static str, target: Remote, pe: usize) -> ! {
         let what = match target.segment {
             SegmentKind::Heap => "the symmetric heap",
-            SegmentKind::Static => "static data",
+            SegmentKind::Static if self.shares_static_data() => "static data",
+            SegmentKind::Static => {
+                "static data, which are not in shared memory (SHMEM_STATIC; memory of shmem_malloc is),"
+            }
         };
+        let transports = self.transports().iter().enumerate();
+        let others = transports.filter(|(index, _)| self.peer(*index, pe).is_some());
+        let others: String = others
+            .map(|(_, transport)| format!("{}: not this memory; ", transport.name()))
+            .collect();
         let why = self.why_unreachable(pe);
-        self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
+        self.stop_job(
+            routine,
+            format_args!("no transport reaches {what} of PE {pe} ({others}{why})"),
+        )
     }
 }
 

@@ -176,6 +176,11 @@ impl World {
         &self.heap
     }
 
+    /// Whether the static data are in memory that PEs of a host share.
+    pub(crate) fn shares_static_data(&self) -> bool {
+        matches!(self.statics, Some(Statics::Shared(_)))
+    }
+
     /// The static data, where it is symmetric.
     pub fn static_data(&self) -> Option<&StaticData> {
         self.statics.as_ref().map(Statics::data)
