@@ -2,6 +2,7 @@
 //! What the PEs of other hosts print, and what PE 0 reads there.
 
 use super::line::Line;
+use super::start::tie_to_parent;
 use crate::output::{Copied, Loss, same_file, write_all};
 use crate::report;
 use crate::thread;
@@ -120,13 +121,10 @@ impl Input {
     pub fn start(orders: Line, group: Pid) -> Option<Input> {
         let mut command = Command::new("cat");
         command.stdin(Stdio::inherit()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let setup = move || {
-            nix::unistd::setpgid(Pid::from_raw(0), group)?;
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-            Ok(())
-        };
+        let setup = move || Ok(nix::unistd::setpgid(Pid::from_raw(0), group)?);
         // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
         unsafe { command.pre_exec(setup) };
+        tie_to_parent(&mut command);
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
