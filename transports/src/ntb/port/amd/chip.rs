@@ -2,7 +2,9 @@
 //! Translations, doorbells, scratchpads and the state of a link on the chip.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -149,10 +151,6 @@ impl AmdChip {
         let half = if self.secondary == own { SPADS_OF_SIDE } else { 0 };
         SPADS + 4 * (half + index)
     }
-}
-
-fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 
 fn is_ready(side: u32) -> bool {

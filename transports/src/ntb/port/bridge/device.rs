@@ -359,6 +359,11 @@ pub fn gone(device: &dyn Device) -> PortError {
     PortError::Gone(device.describe())
 }
 
+/// Says what a function has that cannot be used.
+pub fn broken(device: &dyn Device, what: String) -> PortError {
+    PortError::Invalid(format!("{} has {what}", device.describe()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

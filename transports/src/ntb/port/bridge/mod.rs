@@ -30,7 +30,7 @@ pub mod testing;
 
 pub use chip::{Aperture, Chip, ChipLink, Facts, News};
 pub use core::chip_link;
-pub use device::{Device, PciDevice, gone};
+pub use device::{Device, PciDevice, broken, gone};
 pub use engines::Offer;
 
 use self::core::{Behind, Core};

@@ -2,7 +2,9 @@
 //! Commands, doorbells and scratchpads of the endpoint function.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,10 +166,6 @@ impl EpfChip {
         self.device.write32(REGISTERS, offset, value as u32);
         self.device.write32(REGISTERS, offset + 4, (value >> 32) as u32);
     }
-}
-
-fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 
 impl Chip for EpfChip {

@@ -2,7 +2,9 @@
 //! Windows, doorbells, scratchpads and the link of the bridge.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -205,10 +207,6 @@ fn check_set_up(device: &dyn Device, generation: Generation) -> Result<()> {
         }
     }
     check_sizes(device, sizes, "Imbar1, Imbar2, Embar1 and Embar2 Size")
-}
-
-pub fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 
 impl Chip for IntelChip {

@@ -2,7 +2,9 @@
 //! Translations, doorbells and the state of a link on the chip.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,10 +154,6 @@ impl PlxChip {
         self.read(self.state_at(true));
         self.write(self.peer_bells().set, 1 << STATE_BELL);
     }
-}
-
-fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 
 fn is_on(word: u32) -> bool {

@@ -2,7 +2,9 @@
 //! Windows, doorbells and the state of a link on the switch.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -325,10 +327,6 @@ fn other_partition(device: &dyn Device, count: usize, own: usize) -> Result<usiz
             ),
         )),
     }
-}
-
-fn broken(device: &dyn Device, what: String) -> PortError {
-    PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 
 impl Chip for SwitchtecChip {

@@ -2,8 +2,10 @@
 //! Windows and the link of the bridge: nothing else of it can be used.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
-use crate::ntb::port::intel::chip::{broken, check_port, check_sizes};
+use crate::ntb::port::bridge::{
+    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+};
+use crate::ntb::port::intel::chip::{check_port, check_sizes};
 use crate::ntb::port::intel::layout::{
     CONFIG_LINK, CONFIG_LOCK, DISABLE, LINK_ACTIVE, REGISTERS, SNOOP, WINDOWS,
 };
