@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The developer commands behind `cargo dev`. Small and without dependencies: it is built before
+//! The developer commands behind `cargo dev`. Small and with few dependencies: it is built before
 //! anything else is.
 
 mod aarch64;
