@@ -39,13 +39,14 @@ int main(int argc, char **argv) {
     shmem_barrier_all();
     double end = now() + atof(argv[1]);
     if (me == atoi(argv[2])) stop_for(atol(argv[3]));
-    while (now() < end) {
+    // One that is stopped at once may go on after the end.
+    do {
         for (int pe = 0; pe < pes; pe++)
             if (pe != me) shmem_putmem_nbi(data + (size_t)BYTES * me, source, BYTES, pe);
         shmem_long_atomic_add(counter, 1, (me + 1) % pes);
         shmem_quiet();
         rounds++;
-    }
+    } while (now() < end);
     shmem_long_atomic_add(counter, -rounds, (me + 1) % pes);
     shmem_quiet();
     shmem_barrier_all();
