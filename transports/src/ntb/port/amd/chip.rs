@@ -5,7 +5,7 @@ use super::layout::*;
 use crate::ntb::port::bridge::{
     Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
 };
-use crate::ntb::port::{DoorbellDelivery, PortError, Result};
+use crate::ntb::port::{DoorbellDelivery, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Looks at doorbells that keep ringing, before others get their turn.
