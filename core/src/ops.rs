@@ -606,12 +606,13 @@ impl World {
 
     #[cold]
     fn no_route(&self, routine: &'static str, target: Remote, pe: usize) -> ! {
-        let what = match target.segment {
-            SegmentKind::Heap => "the symmetric heap",
-            SegmentKind::Static if self.shares_static_data() => "static data",
-            SegmentKind::Static => {
-                "static data, which are not in shared memory (SHMEM_STATIC; memory of shmem_malloc is),"
-            }
+        let (what, hint) = match target.segment {
+            SegmentKind::Heap => ("the symmetric heap", ""),
+            SegmentKind::Static if self.shares_static_data() => ("static data", ""),
+            SegmentKind::Static => (
+                "static data",
+                "; the static data of this job are not in shared memory (SHMEM_STATIC), what shmem_malloc gives is",
+            ),
         };
         let transports = self.transports().iter().enumerate();
         let others = transports.filter(|(index, _)| self.peer(*index, pe).is_some());
@@ -621,7 +622,7 @@ impl World {
         let why = self.why_unreachable(pe);
         self.stop_job(
             routine,
-            format_args!("no transport reaches {what} of PE {pe} ({others}{why})"),
+            format_args!("no transport reaches {what} of PE {pe} ({others}{why}){hint}"),
         )
     }
 }
