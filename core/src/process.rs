@@ -2,6 +2,7 @@
 //! What `/proc` tells of processes.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// What `/proc/PID/stat` tells of a process, or `/proc/PID/task/TID/stat` of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,12 @@ pub fn is_of_no_process(error: &io::Error) -> bool {
 /// Whether a process is gone, or nothing but an exit code. False where that cannot be found out.
 pub fn has_ended(pid: i32) -> bool {
     Stat::of(pid).map_or_else(|error| is_of_no_process(&error), |stat| stat.is_over)
+}
+
+/// The namespace in which this process is numbered: equal for two processes of one kernel if they mean the same by a
+/// process number. 0 if the kernel does not tell.
+pub fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |names| names.ino())
 }
 
 /// Whether the calling thread is the only one of this process; false where the kernel does not tell.

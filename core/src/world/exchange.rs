@@ -209,7 +209,7 @@ pub fn localities(
         host: host_id(config),
         processors: processors_id(config),
         pid: std::process::id() as i32,
-        numbered_by: std::fs::metadata("/proc/self/ns/pid").map_or(0, |names| names.ino()),
+        numbered_by: crate::process::namespace(),
         host_name,
         settings,
         notices: config.notices.iter().map(|notice| plain(notice)).collect(),

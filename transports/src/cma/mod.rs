@@ -21,6 +21,7 @@ mod sys;
 
 use endpoint::{CmaEndpoint, Proof, Range};
 use tombolo_core::error::Error;
+use tombolo_core::process;
 use tombolo_core::random;
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 
@@ -109,7 +110,7 @@ impl Transport for Cma {
                 Range { base: segment.base as usize, len: segment.len, layout: segment.layout };
         }
         let token_at = self.token.as_ptr() as usize;
-        let numbered_by = sys::process_name_space();
+        let numbered_by = process::namespace();
         Ok(Address { numbered_by, token_at, token: *self.token, ranges: self.own }.bytes())
     }
 
@@ -118,7 +119,7 @@ impl Transport for Cma {
         job: &Job<'_>,
         addresses: &[Vec<u8>],
     ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
-        let numbered_by = sys::process_name_space();
+        let numbered_by = process::namespace();
         let connect = |pe: usize| {
             if !job.is_local(pe) {
                 return Err("not on this host".into());
@@ -226,17 +227,17 @@ mod tests {
             let (token_at, ranges) = (mine.as_ptr() as usize, [Range::default(); 2]);
             Address { numbered_by, token_at, token, ranges }.bytes()
         };
-        let address = |token| in_space(sys::process_name_space(), token);
+        let address = |token| in_space(process::namespace(), token);
         let pid = std::process::id() as i32;
         let endpoint = |address: &[u8]| {
-            let endpoint = cma.endpoint(sys::process_name_space(), pid, address)?;
+            let endpoint = cma.endpoint(process::namespace(), pid, address)?;
             endpoint.try_it().map(|()| endpoint)
         };
         assert!(endpoint(&address(mine)).is_ok());
         let other = endpoint(&address([8; TOKEN])).err().unwrap();
         assert!(other.contains("another"), "{other}");
         assert!(endpoint(&address(mine)[1..]).is_err());
-        let elsewhere = in_space(sys::process_name_space() + 1, mine);
+        let elsewhere = in_space(process::namespace() + 1, mine);
         let why = endpoint(&elsewhere).err().unwrap();
         assert!(why.contains("namespace"), "{why}");
     }

@@ -2,7 +2,6 @@
 //! System calls of the CMA transport.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
 /// Copies `len` bytes at `address` of process `pid`, or of the one with this thread, to `dest`.
 ///
@@ -105,12 +104,6 @@ fn set_tracer(pid: libc::c_ulong) {
             0 as libc::c_ulong,
         )
     };
-}
-
-/// The namespace in which this process is numbered: equal for two processes of one kernel if they
-/// mean the same by a process number. 0 if the kernel does not tell.
-pub fn process_name_space() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
 /// The threads of a process, also those that have ended; none where the system does not tell.

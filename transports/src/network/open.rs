@@ -74,8 +74,8 @@ impl<N: Network + 'static> Opened<N> {
         let (name, token) = (net.name()?, random()?);
         let blocks_max = blocks_max(net.message_max());
         let lost = Arc::new(Lost::none(job.n_pes()));
-        let mut engine = Engine::new(net, job.pe, token, own, lost.clone())?;
-        engine.has_patience_for(job.config.silence);
+        let silence = job.config.silence;
+        let engine = Engine::new(net, job.pe, token, own, lost.clone(), silence)?;
         let port = Arc::new(Port::new(engine, lost, kind.wait_fd));
         let (served, piece) = (kind.served, kind.max_len.min(PIECE));
         let amos_asked_for = kind.amos_asked_for;

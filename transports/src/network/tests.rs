@@ -10,6 +10,7 @@ use super::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tombolo_core::Config;
 use tombolo_core::transport::{
     AmoOp, Blocks, Endpoint, Locality, Remote, Segment, SegmentKind, Signal, SignalOp, Status,
@@ -444,7 +445,9 @@ fn serving(net: Noting, memory: &mut [u64]) -> Engine<Noting> {
     let shared = Shared { local: (), key: 1, base: base as u64 };
     let own = Own { base: base.cast(), len, shared };
     let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
-    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(3))).unwrap();
+    let mut engine =
+        Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(3)), Duration::from_secs(6))
+            .unwrap();
     let segment = TheirSegment { base: shared.base, key: 1, len };
     let segments = [segment, TheirSegment::default()];
     let peer = |address| Some(Theirs { address, token: 8, segments });

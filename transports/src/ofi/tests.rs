@@ -71,7 +71,8 @@ fn pair(provider: &str, harder: Harder) -> Option<[End; 2]> {
         let segment = TheirSegment { base: shared.base, key: shared.key, len: LEN };
         let segments = [segment, TheirSegment::default()];
         let lost = Arc::new(Lost::none(2));
-        let engine = Engine::new(rdm, me, token, own, lost.clone()).unwrap();
+        let engine =
+            Engine::new(rdm, me, token, own, lost.clone(), Duration::from_secs(6)).unwrap();
         End { engine, lost, memory, name, theirs: Theirs { address: 0, token, segments } }
     };
     let mut ends = [open(0), open(1)];

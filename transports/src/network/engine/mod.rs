@@ -164,23 +164,16 @@ enum Owner {
     Receive(usize),
 }
 
-/// How long a peer may be silent while something waits for it, if nobody says.
-const SILENCE: Duration = Duration::from_secs(6);
-
 impl<N: Network> Engine<N> {
-    /// How long a peer may be silent while something waits for it; a second at least.
-    pub fn has_patience_for(&mut self, silence: Duration) {
-        let silence = silence.max(Duration::from_secs(1));
-        self.silence_ns = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
-    }
-
-    /// Takes over an endpoint. `own` are registered with it, and stay valid until the engine goes.
+    /// Takes over an endpoint. `own` are registered with it, and stay valid until the engine goes. A peer may be silent for
+    /// `silence`, a second at least, while something waits for it.
     pub fn new(
         mut net: N,
         me: usize,
         token: u64,
         own: [Own<N::Key>; SegmentKind::ALL.len()],
         lost: Arc<Lost>,
+        silence: Duration,
     ) -> Result<Engine<N>, String> {
         let message = net.message_max();
         let shared_message = message.min(MESSAGE);
@@ -225,7 +218,7 @@ impl<N: Network> Engine<N> {
             past: None,
             polls: 0,
             looked_ns: monotonic_ns(),
-            silence_ns: SILENCE.as_nanos() as u64,
+            silence_ns: silence.max(Duration::from_secs(1)).as_nanos().min(u64::MAX.into()) as u64,
             clock: 0,
             counters: Counters::default(),
         };

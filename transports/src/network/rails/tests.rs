@@ -10,6 +10,7 @@ use crate::network::*;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::{AmoOp, Remote, SegmentKind, Status, Stream};
 
@@ -323,7 +324,8 @@ fn ends(wires: &Arc<Mutex<Wires>>) -> [End; 2] {
         let segment = TheirSegment { base: shared.base, key: shared.key, len: LEN };
         let lost = Arc::new(Lost::none(2));
         let token = 7 + me as u64;
-        let engine = Engine::new(net, me, token, [own, none], lost.clone()).unwrap();
+        let engine =
+            Engine::new(net, me, token, [own, none], lost.clone(), Duration::from_secs(6)).unwrap();
         let theirs = Theirs { address: 0, token, segments: [segment, TheirSegment::default()] };
         (End { engine, memory, lost }, name, theirs)
     });

@@ -25,7 +25,7 @@ impl Job {
         match gone.len() {
             1 => report::line(format_args!("{name} {how}; the others go on without it")),
             _ => report::line(format_args!(
-                "{name} {how}; the others go on without all PEs of its host, {}",
+                "{name} {how}; the others go on without the PEs of its host, which are {}",
                 listed(&gone)
             )),
         }
