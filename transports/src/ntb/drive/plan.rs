@@ -6,7 +6,7 @@
 
 use super::handshake;
 use super::hardware::Hardware;
-use crate::ntb::port::{Capabilities, LinkState, LinkTiming, NtbPort, Translates, Window};
+use crate::ntb::port::{LinkState, LinkTiming, NtbPort, Window};
 use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose, dma_crossing};
 use crate::ntb::ring::{Class, Geometry};
 use crate::ntb::settings::{LANES_MAX, NtbSettings};
@@ -178,7 +178,6 @@ impl LanePlan {
         settings: &NtbSettings,
     ) -> Result<LanePlan, String> {
         for port in hardware.ports.each_ref().map(|port| port.capabilities()) {
-            can_drive(port)?;
             if port.spads < handshake::WORDS || port.doorbell_bits == 0 || port.windows.is_empty() {
                 return Err(format!(
                     "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
@@ -329,50 +328,6 @@ pub fn common_window(hardware: &Hardware, index: usize) -> Option<Window> {
     right?.common(left?)
 }
 
-/// Refuses a port with a rule that this driver does not keep. Every field is looked at here, or its
-/// comment says who keeps to it.
-fn can_drive(port: &Capabilities) -> Result<(), String> {
-    let Capabilities {
-        name,
-        translates,
-        registers_unsafe,
-        // `LanePlan` and `handshake`.
-        windows: _,
-        doorbell_bits: _,
-        spads: _,
-        // `PortMemory` flushes before every line; direct windows are not used.
-        write_combining: _,
-        // Direct puts wait for an answer where they must: `Arrivals`.
-        arrival: _,
-        // Sleepers never rely on an event: they look once a millisecond.
-        doorbell_vectors: _,
-        doorbell_delivery: _,
-        // Pending doorbells are read by `db_wait` alone.
-        doorbell_pollable: _,
-        // `Links` does everything again whenever a link has changed, and asks as often as it must.
-        resets_on_link_down: _,
-        link_event: _,
-        // `Opened` opens channels, for which the port announces its engine itself.
-        dma: _,
-        needs_requester_table: _,
-        // `PlanInputs`, `Opened`.
-        paced: _,
-        modelled: _,
-    } = port;
-    if *translates != Translates::Inbound {
-        return Err(format!(
-            "{name} translates addresses at the accessing side, which this driver does not set up"
-        ));
-    }
-    if *registers_unsafe {
-        return Err(format!(
-            "registers of {name} must not be touched while its link carries data, and this driver \
-             rings doorbells then"
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,17 +419,6 @@ mod tests {
         let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_LANES", "8")];
         let why = planned(&long, 1 << 20).err().expect("refused");
         assert!(why.contains("SHMEM_NTB_CHUNK does not fit"), "{why}");
-    }
-
-    #[test]
-    fn ports_with_rules_that_are_not_kept_are_refused() {
-        let port = Fabric::create(&FabricSpec::new(2)).unwrap().ports(0).unwrap().right;
-        let good = port.capabilities().clone();
-        assert_eq!(can_drive(&good), Ok(()));
-        let idt = Capabilities { translates: Translates::Outbound, ..good.clone() };
-        assert!(can_drive(&idt).unwrap_err().contains("accessing side"));
-        let erratum = Capabilities { registers_unsafe: true, ..good };
-        assert!(can_drive(&erratum).unwrap_err().contains("must not be touched"));
     }
 
     #[test]

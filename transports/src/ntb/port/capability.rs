@@ -68,15 +68,6 @@ impl Window {
     }
 }
 
-/// On which side addresses are translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Translates {
-    /// At the owner of the memory: `mw_set_trans`.
-    Inbound,
-    /// At the accessing side: `peer_mw_set_trans` (IDT).
-    Outbound,
-}
-
 /// When a doorbell bit raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellDelivery {
@@ -130,8 +121,6 @@ pub struct Capabilities {
     pub name: &'static str,
     /// Windows, the same inbound and outbound.
     pub windows: Vec<Window>,
-    /// Side that translates.
-    pub translates: Translates,
     /// Outbound windows are mapped write-combining.
     pub write_combining: bool,
     /// When stores have arrived.
@@ -142,18 +131,12 @@ pub struct Capabilities {
     pub doorbell_vectors: u32,
     /// When bits raise events.
     pub doorbell_delivery: DoorbellDelivery,
-    /// Doorbell registers can be polled (false on ivshmem v1, where they do not latch).
-    pub doorbell_pollable: bool,
-    /// Erratum: peer registers must not be touched while the link carries data.
-    pub registers_unsafe: bool,
     /// Scratchpads.
     pub spads: usize,
     /// Translations, doorbells and masks are lost when the link goes down.
     pub resets_on_link_down: bool,
     /// How link changes become known.
     pub link_event: LinkEvent,
-    /// The port accepts only listed requesters: a DMA engine must be announced to it.
-    pub needs_requester_table: bool,
     /// The DMA engine.
     pub dma: Option<DmaCapability>,
     /// Links keep the rate that their state tells. An emulated one may be as fast as memory instead.
@@ -169,13 +152,8 @@ impl Capabilities {
         let mut lines: Vec<String> = windows
             .map(|(index, window)| format!("window {index} of each port: {window}"))
             .collect();
-        let side = match self.translates {
-            Translates::Inbound => "by the owner of the memory",
-            Translates::Outbound => "by the side that writes",
-        };
         lines.push(format!(
-            "windows are translated {side}, stores are {} and {}, registers {} a link that goes \
-             down",
+            "stores are {} and {}, registers {} a link that goes down",
             if self.write_combining { "combined" } else { "in order" },
             match self.arrival {
                 Arrival::AtFlush => "there at once",

@@ -52,9 +52,7 @@ mod vfio;
 pub use bridge::Device;
 #[cfg(any(test, feature = "testing"))]
 pub use bridge::testing as bridges;
-pub use capability::{
-    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
-};
+pub use capability::{Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Window};
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
 pub use open::open_pair;
@@ -239,18 +237,6 @@ pub trait NtbPort: Send + Sync {
     /// Stores made by the peer through [`Outbound::map`] are not waited for. Where they are under way for a
     /// while ([`Arrival::Later`]), those that have not arrived fault as well.
     fn mw_clear_trans(&self, window: usize, first_slot: usize, slots: usize) -> Result<()>;
-
-    /// Sets a translation on the accessing side, for chips that translate there
-    /// ([`Translates::Outbound`]): the peer registers and tells the address, this side sets it.
-    fn peer_mw_set_trans(
-        &self,
-        _window: usize,
-        _first_slot: usize,
-        _address: BusAddress,
-        _size: u64,
-    ) -> Result<()> {
-        Err(PortError::Unsupported("translation on the accessing side"))
-    }
 
     /// Opens outbound `window` for one requester: a thread takes its own handle. Handles share the
     /// window, and have no order between them.

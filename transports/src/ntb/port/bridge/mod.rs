@@ -39,7 +39,7 @@ use super::listener::Listener;
 use super::slots::SlottedOutbound;
 use super::{
     Arrival, BusAddress, Capabilities, Counters, DmaCapability, DmaChannel, Event, InboundMemory,
-    LinkEvent, LinkState, NtbPort, Outbound, PortError, Region, Result, Translates, Wake,
+    LinkEvent, LinkState, NtbPort, Outbound, PortError, Region, Result, Wake,
 };
 use layout::page;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -174,19 +174,15 @@ fn capabilities(core: &Core) -> Capabilities {
     Capabilities {
         name: core.facts.name,
         windows: core.windows.clone(),
-        translates: Translates::Inbound,
         write_combining: core.device.combines(),
         arrival: Arrival::Later,
         doorbell_bits: core.doorbell_bits(),
         doorbell_vectors: core.facts.doorbell_vectors,
         doorbell_delivery: core.facts.doorbell_delivery,
-        doorbell_pollable: true,
-        registers_unsafe: false,
         spads: core.spads(),
         // The port sets everything again.
         resets_on_link_down: false,
         link_event: LinkEvent::PollMs(LINK_POLL_MS),
-        needs_requester_table: false,
         dma: None,
         paced: true,
         modelled: false,

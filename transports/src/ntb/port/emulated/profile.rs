@@ -2,8 +2,7 @@
 //! The hardware that an emulated port takes after.
 
 use crate::ntb::port::{
-    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Translates,
-    Window,
+    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Window,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -112,17 +111,13 @@ impl Profile {
         Capabilities {
             name: self.name(),
             windows,
-            translates: Translates::Inbound,
             write_combining,
             doorbell_bits,
             doorbell_vectors,
             doorbell_delivery,
-            doorbell_pollable: true,
-            registers_unsafe: false,
             spads,
             resets_on_link_down: self.resets_on_link_down(),
             link_event: LinkEvent::Interrupt,
-            needs_requester_table: false,
             dma: (self == Profile::Plx8749).then_some(dma),
             arrival: if modelled { Arrival::Later } else { Arrival::AtFlush },
             paced: modelled,
