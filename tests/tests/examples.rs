@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples that are installed: each gives one result, whatever the number of PEs and the transport.
+//! The examples that are installed: each gives one result, whatever the number of PEs and the transport. The programs of
+//! `benches/c` compile.
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
 use libtest_mimic::{Failed, Trial};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use support::program::{LIMIT, Program, run_trials};
-use support::{installed, run, scratch};
+use support::{crate_dir, include_dir, installed, run, scratch, tool};
 use tombolo_tests::unless;
 
 /// Source, and what it prints: all of it, but for `heat.c`, which shows how far it is before.
@@ -95,6 +96,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     }
     trials.push(needing("make", "the_makefile_builds_and_runs_all", prefix, make));
     trials.push(needing("cmake", "the_cmake_project_builds_all", prefix, cmake));
+    trials.push(needing("cc", "the_programs_of_the_benchmarks_compile", prefix, benchmarks));
     trials
 }
 
@@ -181,4 +183,19 @@ fn cmake(prefix: &Path) -> Result<(), Failed> {
 
 fn result_of(source: &str) -> &'static str {
     EXAMPLES.iter().find(|(name, _)| *name == source).map_or("", |(_, result)| result)
+}
+
+/// Some of the programs of `benches/c` are run by hand only, for records.
+fn benchmarks(_: &Path) -> Result<(), Failed> {
+    let folder = crate_dir().with_file_name("benches").join("c");
+    let paths = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let is_c = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "c");
+    let sources: Vec<PathBuf> = paths.filter(is_c).collect();
+    assert!(!sources.is_empty(), "no programs");
+    let mut args =
+        ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"].map(PathBuf::from).to_vec();
+    args.push(include_dir());
+    args.extend(sources);
+    tool("cc", &args)?;
+    Ok(())
 }
