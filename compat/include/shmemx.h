@@ -66,7 +66,8 @@ int shmemx_ctx_tune_hint(shmem_ctx_t ctx, int reuse);
  *   host are told at once. Of several emulated hosts one is lost as a whole: its PEs serve for each
  *   other what arrives over its links, so oshrun kills the others;
  * - its host died, or a transport that reached it does not any more, and the library has given it up
- *   (on an NTB ring about two seconds later, over networks within ten).
+ *   (over an NTB ring about two seconds after its links have gone down, and by default after 30 seconds
+ *   of silence while they are up; over networks within ten).
  *
  * By default a lost PE ends the job. With SHMEM_ON_LOSS=continue in the environment the others go
  * on:

@@ -29,9 +29,9 @@ tombolo_core::settings! {
         User direct: Switch = "on", "SHMEM_NTB_DIRECT";
         /// Non-blocking puts of at least so many bytes to PEs on neighbouring hosts are made by the DMA
         /// engine of the NTB port, where it has one, and packets with at least so many bytes moved by
-        /// it: the program can compute meanwhile. "off": no engine of a device is opened. "auto" for those puts that the engine completes
-        /// sooner than the processor would, and packets with 4 KiB and more, where links are
-        /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
+        /// it: the program can compute meanwhile. "off": no engine of a device is opened. "auto" for those
+        /// puts that end sooner by the engine than by the processor, as a model of both expects, and
+        /// packets with 4 KiB and more, where links are slower than memory. The engine of an emulated link is a thread: where each PE has but one
         /// processor, "auto" leaves packets to it, and puts of less than about 250 KiB.
         User dma: Least = "auto", "SHMEM_NTB_DMA";
         /// The processor stores a packet's data in steps of 1 KiB, between which it takes in what has
