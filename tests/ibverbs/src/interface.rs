@@ -403,7 +403,11 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut Pd, wish: *mut QpInitAttr) -> *m
     let (context, wish) = unsafe { ((*pd).context, &mut *wish) };
     // SAFETY: the device is open.
     let model = unsafe { model_of((*context).device) };
-    let cap = &wish.cap;
+    let cap = &mut wish.cap;
+    // As drivers do of cards that take no data with an operation: the wish is not refused.
+    if model.inline == 0 {
+        cap.max_inline_data = 0;
+    }
     if cap.max_inline_data as usize > model.inline || cap.max_send_wr > 1024 || cap.max_send_sge > 4
     {
         return failed(libc::EINVAL);

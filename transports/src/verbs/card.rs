@@ -319,7 +319,16 @@ impl Card {
             sq_sig_all: 0,
         };
         // SAFETY: protection domain and queues are open.
-        made("ibv_create_qp", unsafe { (self.library.create_qp)(self.pd, &raw mut wish) })
+        let qp = unsafe { (self.library.create_qp)(self.pd, &raw mut wish) };
+        let qp = made("ibv_create_qp", qp)?;
+        // Some drivers grant less than is asked for, and tell.
+        let granted = wish.cap.max_inline_data;
+        if granted < inline {
+            // SAFETY: just made, and used for nothing.
+            check("ibv_destroy_qp", unsafe { (self.library.destroy_qp)(qp) })?;
+            return Err(format!("ibv_create_qp: {granted} bytes inline of {inline} are granted"));
+        }
+        Ok(qp)
     }
 
     /// Changes the state of a queue pair.

@@ -102,6 +102,8 @@ pub struct DeviceState {
     pub name: String,
     /// No card: the kernel does its work.
     pub is_software: bool,
+    /// The kernel of the target copies what arrives, byte by byte at the end, so words may arrive in parts.
+    pub is_copied: bool,
     /// `ibv_device.transport_type`.
     pub transport: i32,
     /// Why it cannot be opened, or its ports.
@@ -264,7 +266,8 @@ mod tests {
             link: *link,
         };
         let ports = Ok(ports.iter().enumerate().map(port).collect());
-        DeviceState { name: name.into(), is_software, transport: sys::TRANSPORT_IB, ports }
+        let transport = sys::TRANSPORT_IB;
+        DeviceState { name: name.into(), is_software, is_copied: is_software, transport, ports }
     }
 
     #[test]

@@ -52,9 +52,11 @@ impl Devices {
                 (text(&(**device).name), text(&(**device).ibdev_path), transport)
             };
             let ports = Card::open(self.library, *device).and_then(|card| card.ports());
+            let device = Path::new(&sysfs).join("device");
             // Cards have a place on a bus. Without sysfs less is relied on.
-            let is_software = !Path::new(&sysfs).join("device").exists();
-            DeviceState { name, is_software, transport, ports }
+            let is_software = !device.exists();
+            let is_copied = is_software || is_copied(&device);
+            DeviceState { name, is_software, is_copied, transport, ports }
         };
         self.all().iter().map(state).collect()
     }
@@ -65,11 +67,37 @@ impl Devices {
     }
 }
 
+/// Whether the driver of a card leaves the copying of what arrives to the processor: Omni-Path and its predecessors.
+fn is_copied(device: &Path) -> bool {
+    const DRIVERS: [&str; 3] = ["hfi1", "ib_qib", "ib_ipath"];
+    let driver = std::fs::read_link(device.join("driver"));
+    driver.is_ok_and(|driver| DRIVERS.iter().any(|name| driver.ends_with(name)))
+}
+
 impl Drop for Devices {
     fn drop(&mut self) {
         if !self.list.is_null() {
             // SAFETY: open devices stay when the list goes.
             unsafe { (self.library.free_device_list)(self.list) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_copied;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn cards_are_told_apart_by_their_drivers() {
+        let folder = tempfile::tempdir().unwrap();
+        for (driver, copied) in [("hfi1", true), ("ib_qib", true), ("mlx5_core", false)] {
+            let device = folder.path().join(format!("device-{driver}"));
+            fs::create_dir(&device).unwrap();
+            symlink(format!("../../../bus/pci/drivers/{driver}"), device.join("driver")).unwrap();
+            assert_eq!(is_copied(&device), copied, "{driver}");
+        }
+        assert!(!is_copied(&folder.path().join("none")));
     }
 }

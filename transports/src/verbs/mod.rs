@@ -265,7 +265,7 @@ impl BackEnd for Cards {
         let kind = Kind {
             name: first.kind(),
             medium: names.join(" and "),
-            served: if first.state.is_software { Served::WORDS } else { Served::BY_DEVICE },
+            served: if first.state.is_copied { Served::WORDS } else { Served::BY_DEVICE },
             max_len: net.max_len(),
             wait_fd: net.wait_fd(),
             amos_asked_for: (chosen.amos_asked_for && first.domain == Domain::Card)
