@@ -465,11 +465,32 @@ impl World {
 
     /// Waits until all operations of the context are complete (OpenSHMEM 1.6, `shmem_quiet`).
     pub fn quiet(&self, context: &Context, routine: &'static str) {
+        self.quiet_by(context, routine, |_| true);
+    }
+
+    /// Waits until the operations of the context on these PEs, by their numbers in the job, are complete (OpenSHMEM 1.6,
+    /// `shmem_pe_quiet`). Operations are counted by transport: others of a transport that reaches one of the PEs are
+    /// waited for too.
+    pub fn pe_quiet(
+        &self,
+        context: &Context,
+        pes: impl Iterator<Item = usize> + Clone,
+        routine: &'static str,
+    ) {
+        self.quiet_by(context, routine, |transport| {
+            // What comes after those of the transports counts copies within the host.
+            transport >= self.transports().len()
+                || pes.clone().any(|pe| self.peer(transport, pe).is_some())
+        });
+    }
+
+    /// As `quiet`, for operations of the transports, by index, that `concerns` tells.
+    fn quiet_by(&self, context: &Context, routine: &'static str, concerns: impl Fn(usize) -> bool) {
         // Stores to mapped memory must have left the store buffer, not only be ordered.
         fence(Ordering::SeqCst);
         for (index, stream) in context.streams().iter().enumerate() {
             // Of most transports nothing is under way: no call then.
-            if !stream.is_settled() {
+            if !stream.is_settled() && concerns(index) {
                 self.until_quiet(index as u8, stream, routine, self.pe());
                 context.settle(index);
             }

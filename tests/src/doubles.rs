@@ -28,6 +28,8 @@ pub struct Faults {
     pub silent: AtomicBool,
     /// So many operations are carried out; the next are accepted, and fail.
     pub lasts: AtomicUsize,
+    /// A PE that is not reached; all are unless told otherwise.
+    pub apart: AtomicUsize,
     /// Operations that were asked for.
     pub operations: AtomicUsize,
     /// Puts whose source stays as it is until they are complete.
@@ -37,7 +39,8 @@ pub struct Faults {
 impl Faults {
     /// None yet. Lives as long as the process.
     pub fn none() -> &'static Faults {
-        Box::leak(Box::new(Faults { lasts: AtomicUsize::new(usize::MAX), ..Faults::default() }))
+        let [lasts, apart] = [usize::MAX; 2].map(AtomicUsize::new);
+        Box::leak(Box::new(Faults { lasts, apart, ..Faults::default() }))
     }
 }
 
@@ -74,6 +77,9 @@ impl Transport for Faulty {
         addresses: &[Vec<u8>],
     ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
         let endpoint = |(pe, address): (usize, &Vec<u8>)| -> Result<Box<dyn Endpoint>, String> {
+            if pe == self.shared.apart.load(Ordering::Relaxed) {
+                return Err("apart".into());
+            }
             let (base, len) = segment_at(address)?;
             Ok(Box::new(FaultyEndpoint { pe: pe as u32, base, len, shared: self.shared }))
         };

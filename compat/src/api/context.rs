@@ -294,12 +294,14 @@ impl<'w> Context<'w> {
     /// One of them is no PE of the context's team.
     #[track_caller]
     pub fn pe_quiet(&self, pes: &[usize]) {
+        let routine = "Context::pe_quiet";
         for pe in pes {
             self.check_pe(*pe);
         }
         if !pes.is_empty() {
-            // What is outstanding is counted by transport, not by PE.
-            self.quiet();
+            let context = self.handle.context(self.library, routine);
+            let pes = pes.iter().map(|pe| context.team().world_pe(*pe));
+            self.library.world.pe_quiet(context, pes, routine);
         }
     }
 

@@ -24,8 +24,6 @@ context_routines! {
             }
         })
     }
-    // Contexts count what is outstanding by transport, not by PE: to wait for some PEs is to wait
-    // for all.
     [pe_quiet](ctx; target_pes: *const c_int, npes: usize) {
         let library = library(ROUTINE);
         if npes == 0 || ctx == Ctx::INVALID {
@@ -34,10 +32,12 @@ context_routines! {
         let context = ctx.context(library, ROUTINE);
         if library.checks() {
             check_not_null(&library.world, ROUTINE, "target_pes", target_pes);
-            for pe in std::slice::from_raw_parts(target_pes, npes) {
-                library.world.check_pe(ROUTINE, (*pe).into(), context.team().n_pes());
-            }
         }
-        profile::shortly(ROUTINE, |library| library.world.quiet(context, ROUTINE));
+        let (pes, team) = (std::slice::from_raw_parts(target_pes, npes), context.team());
+        for pe in pes {
+            library.world.check_pe(ROUTINE, (*pe).into(), team.n_pes());
+        }
+        let pes = pes.iter().map(|pe| team.world_pe(*pe as usize));
+        profile::shortly(ROUTINE, |library| library.world.pe_quiet(context, pes, ROUTINE));
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
-use tombolo_core::transport::{SegmentKind, Transport};
+use tombolo_core::transport::{Remote, SegmentKind, Status, Transport};
 use tombolo_core::{ContextOptions, Error};
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation, STREAMING};
@@ -445,6 +445,32 @@ fn fails_at_run_time(hint: Option<Reuse>) {
         let calls = first.operations.load(Ordering::Relaxed);
         exchange(30);
         assert_eq!(first.operations.load(Ordering::Relaxed), calls);
+    });
+}
+
+#[test]
+fn a_quiet_for_a_pe_waits_for_no_transport_that_does_not_reach_it() {
+    let (first, second) = (Faults::none(), Faults::none());
+    first.apart.store(2, Ordering::Relaxed);
+    let make = move |_| both(first, second);
+    run_job(3, &[("SHMEM_TUNE", "off")], &make, |world| {
+        let context = &world.new_context(world.team().clone(), ContextOptions::default());
+        let (stream, source) = (&context.streams()[0], [7u8; 8]);
+        world.bootstrap().barrier().unwrap();
+        first.silent.store(true, Ordering::Relaxed);
+        let dest = Remote { segment: SegmentKind::Heap, offset: 0 };
+        let next = world.endpoint(0, 1).unwrap();
+        // SAFETY: it is never carried out.
+        let status = unsafe { next.put(stream, dest, source.as_ptr(), source.len(), false) };
+        assert_eq!(status, Status::Pending);
+        world.pe_quiet(context, [2].into_iter(), ROUTINE);
+        assert!(!stream.is_quiet());
+        stream.completed.fetch_add(1, Ordering::Release);
+        world.pe_quiet(context, [2, 1].into_iter(), ROUTINE);
+        assert!(context.is_quiet());
+        world.bootstrap().barrier().unwrap();
+        first.silent.store(false, Ordering::Relaxed);
+        world.bootstrap().barrier().unwrap();
     });
 }
 
