@@ -143,10 +143,11 @@ pub struct Capabilities {
     pub device_amos: AmoSet,
     /// `put_signal` with these operations on its word.
     pub signals: AmoSet,
-    /// Words of 4 and 8 bytes appear whole in puts whose offset and length are multiples of the word's, as those of typed
-    /// arrays are; where they do not, the target writes puts of one word. In other puts a word may be seen half written,
-    /// for example one of 8 bytes in a put that begins 4 bytes before it: OpenSHMEM promises nothing of words that are
-    /// put, only of variables that AMOs and signals change.
+    /// Words of 4 and 8 bytes appear whole in puts of up to [`Capabilities::WHOLE`] bytes whose offset and length are
+    /// multiples of the word's, as those of typed arrays are; where they do not, the target writes puts of one word. In
+    /// other puts a word may be seen half written, for example one of 8 bytes in a put that begins 4 bytes before it, or
+    /// one at which a network cut a long put: OpenSHMEM promises nothing of words that are put, only of variables that
+    /// AMOs and signals change.
     pub whole_words: bool,
     /// The last 8 bytes of a put of 16 to 64 bytes at a multiple of 8 appear no earlier than the bytes
     /// before them, even where words do not appear whole. Messages of the core then take one put.
@@ -174,6 +175,10 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Bytes of the longest puts in which words appear whole where [`Capabilities::whole_words`] says so: a message of
+    /// the core.
+    pub const WHOLE: usize = 64;
+
     /// Nothing: the segment is not reached.
     pub const NONE: Capabilities = Capabilities {
         put: false,

@@ -22,8 +22,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Words alone: of a network whose RMA does not keep them whole.
-    pub const WORDS: Served = Served { max: 8, ..Served::BY_DEVICE };
+    /// Short puts and gets too: of a network whose RMA does not keep words whole.
+    pub const WORDS: Served = Served { max: Capabilities::WHOLE, ..Served::BY_DEVICE };
     /// Nothing but short puts with signals: of a network whose RMA needs no processor of the target.
     pub const BY_DEVICE: Served = Served { max: 0, signalled_max: 512 };
 

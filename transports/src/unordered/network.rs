@@ -5,7 +5,7 @@ use super::local::{Lender, Lent, Local};
 use super::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tombolo_core::transport::{Amo, Blocks, Stream};
+use tombolo_core::transport::{Amo, Blocks, Capabilities, Stream};
 use tombolo_core::{amo, copy};
 
 /// An address in mapped memory of a peer, or in this process.
@@ -231,8 +231,9 @@ impl Network {
         let cuts = match &action {
             Action::Put { to, len, words, .. } => {
                 let end = words.end(*to, *len).unwrap_or(*len);
-                let mut cuts = state.cut(*to, 0, end, words.whole);
-                cuts.extend(state.cut(*to, end, *len, words.whole));
+                let whole = words.whole && *len <= Capabilities::WHOLE;
+                let mut cuts = state.cut(*to, 0, end, whole);
+                cuts.extend(state.cut(*to, end, *len, whole));
                 cuts
             }
             Action::Get { from, len, .. } => state.cut(*from, 0, *len, true),
