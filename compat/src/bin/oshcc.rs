@@ -227,8 +227,10 @@ impl Request {
             }
             request.args.push(arg);
         }
-        // Without an input, as in `oshcc --version`, libraries would make the compiler link them.
-        request.links = has_input && !stops;
+        // Without an input, as in `oshcc --version`, libraries would make the compiler link them. A bare
+        // `oshcc -show` runs nothing: build systems ask it for all flags.
+        let is_bare_show = request.action == Action::Show && request.args.is_empty();
+        request.links = (has_input || is_bare_show) && !stops;
         request
     }
 }
@@ -381,12 +383,19 @@ mod tests {
 
     #[test]
     fn nothing_is_linked_without_a_link_step() {
-        for args in ["-c a.c", "-E a.c", "-MM a.c", "--version", "-v", "-o a", "-I a"] {
+        for args in ["-c a.c", "-E a.c", "-MM a.c", "--version", "-v", "-o a", "-I a", "-show -v"] {
             assert!(!line(args).contains("tombolo"), "{args}");
         }
         for args in ["-x c -", "a.o", "-MD -MF a.d a.c", "@files"] {
             assert!(line(args).contains("tombolo"), "{args}");
         }
+    }
+
+    #[test]
+    fn showing_nothing_but_the_flags_shows_all_of_them() {
+        let all = "-I/p/include -L/p/lib -Wl,-rpath,/p/lib -ltombolo";
+        assert_eq!([line("-show"), line("--showme")], [all; 2]);
+        assert!(line("-show --static-tombolo").contains("-l:libtombolo.a -lutil"));
     }
 
     #[test]
