@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 use tombolo_tests::unless;
 
 #[path = "../../compat/src/abi.rs"]
@@ -17,7 +19,7 @@ mod abi;
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::{include_dir, installed, routines, rows, scratch, tool};
+use support::{include_dir, installed, routines, rows, run, scratch, tool};
 
 const HEADERS: [&str; 6] =
     ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h", "mpp/pshmem.h"];
@@ -105,6 +107,10 @@ fn main() {
     for compiler in [C, CXX].concat() {
         let name = format!("{compiler}: the header survives macros with names of types");
         let trial = Trial::test(name, || survives_macros(compiler));
+        trials.push(unless(absent(compiler), trial));
+        let name =
+            format!("{compiler}: those who ask are told of the deprecated routines they use");
+        let trial = Trial::test(name, || those_who_ask_are_told_of_what_they_use(compiler));
         trials.push(unless(absent(compiler), trial));
     }
     trials.push(Trial::test(
@@ -323,13 +329,65 @@ fn call(function: &str, prototype: &str, generic: &str) -> String {
 fn deprecated_routines_are_remarked_on_only_when_asked() -> Result<(), Failed> {
     let source = "#include <shmem.h>\nint main(void) { start_pes(0); return _my_pe(); }\n";
     compiles("gcc", "c11", "deprecated", source, &["-Wall", "-Wextra", "-Werror"])?;
-    let asked = ["-Werror", "-DTOMBOLO_WARN_DEPRECATED"];
-    match compiles("gcc", "c11", "deprecated", source, &asked) {
-        Ok(()) => Err("no remark on start_pes".into()),
-        Err(failed) if failed.message().is_some_and(|text| text.contains("use shmem_init")) => {
-            Ok(())
+    remarks("gcc", "c11", &[("start_pes(0);", "use shmem_init")])
+}
+
+/// A program that is told of deprecated routines: of those that it uses, where it uses them, and of no others.
+fn those_who_ask_are_told_of_what_they_use(compiler: &str) -> Result<(), Failed> {
+    let standard = if C.contains(&compiler) { "c11" } else { "c++17" };
+    let current = [
+        "shmem_wait_until(&word, SHMEM_CMP_EQ, 1L);",
+        "shmem_long_wait_until(&word, SHMEM_CMP_EQ, 1L);",
+        "shmem_test(&word, SHMEM_CMP_EQ, 1L);",
+        "shmem_sync(SHMEM_TEAM_WORLD);",
+        "shmem_atomic_swap(&word, 1L, 0);",
+    ];
+    let asked = [&STRICT[..], &["-DTOMBOLO_WARN_DEPRECATED"]].concat();
+    compiles(compiler, standard, "current", &using(&current), &asked)?;
+    let mut deprecated = vec![
+        ("shmem_swap(&word, 1L, 0);", "atomic_swap"),
+        ("shmem_inc(&word, 0);", "atomic_inc"),
+        ("shmem_long_wait(&word, 1L);", "SHMEM_CMP_NE"),
+        ("shmem_sync(0, 0, 1, &word);", "shmem_team_sync"),
+    ];
+    if standard == "c++17" {
+        deprecated.push((
+            "std::complex<float> c; shmem_complexf_sum_to_all(&c, &c, 1, 0, 0, 1, &c, &word);",
+            "_reduce",
+        ));
+    }
+    remarks(compiler, standard, &deprecated)
+}
+
+/// A program of statements, each in a line of its own.
+fn using(statements: &[&str]) -> String {
+    format!(
+        "#include <shmem.h>\nstatic long word;\nint main(void) {{\n{}\n}}\n",
+        statements.join("\n")
+    )
+}
+
+/// Asked for deprecated routines, a compiler gives the advice for each of the statements, and speaks of no other line.
+fn remarks(compiler: &str, standard: &str, statements: &[(&str, &str)]) -> Result<(), Failed> {
+    const BEFORE: usize = 3;
+    let source = using(&statements.iter().map(|(statement, _)| *statement).collect::<Vec<_>>());
+    let path = written(standard, "deprecated", &source)?;
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).arg("-I").arg(include_dir()).arg(&path);
+    command.args(["-Werror", "-DTOMBOLO_WARN_DEPRECATED", "-fsyntax-only"]);
+    let said = run(&mut command, Duration::from_secs(120))?.stderr;
+    let place = |number: usize| format!("{}:{}:", path.display(), BEFORE + 1 + number);
+    let errors: Vec<&str> = said.lines().filter(|line| line.contains("error: ")).collect();
+    for (number, (statement, advice)) in statements.iter().enumerate() {
+        let is_it = |line: &&str| line.contains(&place(number)) && line.contains(advice);
+        if !errors.iter().any(is_it) {
+            return Err(format!("{statement}: expected '{advice}' in {said}").into());
         }
-        Err(failed) => Err(failed),
+    }
+    let is_told_of = |line: &str| (0..statements.len()).any(|n| line.contains(&place(n)));
+    match errors.iter().find(|line| !is_told_of(line)) {
+        None => Ok(()),
+        Some(line) => Err(format!("about no line of the program: {line}").into()),
     }
 }
 

@@ -3,7 +3,9 @@
  * What differs between compilers and languages.
  *
  * TOMBOLO_WARN_DEPRECATED: define it before including shmem.h to get a warning for each use of a
- * routine that OpenSHMEM 1.6 deprecates. Off by default: deprecated routines remain supported.
+ * routine that OpenSHMEM 1.6 deprecates; several, one for each type, for a generic one in C. There is
+ * none where short and unsigned short are waited for or tested. Off by default: deprecated routines
+ * remain supported.
  */
 #ifndef TOMBOLO_COMPILER_H
 #define TOMBOLO_COMPILER_H

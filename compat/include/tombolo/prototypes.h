@@ -394,18 +394,21 @@ uint64_t TOMBOLO_(signal_wait_until)(uint64_t *sig_addr, int cmp, uint64_t cmp_v
     void TOMBOLO_(TYPENAME##_wait)(TYPE *ivar, TYPE cmp_value);
 TOMBOLO_AMO_TYPES(TOMBOLO_WAIT_DEPRECATED)
 
+/* Deprecated, but without a warning: it would come with every use of the generic routines, which
+ * choose among these and others. */
 #define TOMBOLO_WAIT_SHORT(TYPENAME, TYPE)                                                         \
-    TOMBOLO_DEPRECATED("there is no replacement for this type")                                    \
     void TOMBOLO_(TYPENAME##_wait_until)(TYPE *ivar, int cmp, TYPE cmp_value);                     \
-    TOMBOLO_DEPRECATED("there is no replacement for this type")                                    \
-    int TOMBOLO_(TYPENAME##_test)(TYPE *ivar, int cmp, TYPE cmp_value);
+    int  TOMBOLO_(TYPENAME##_test)(TYPE *ivar, int cmp, TYPE cmp_value);
 TOMBOLO_WAIT_DEPRECATED(short, short)
 TOMBOLO_WAIT_DEPRECATED(ushort, unsigned short)
 TOMBOLO_WAIT_SHORT(short, short)
 TOMBOLO_WAIT_SHORT(ushort, unsigned short)
 TOMBOLO_DEPRECATED("use shmem_long_wait_until with SHMEM_CMP_NE")
 void TOMBOLO_(wait)(long *ivar, long cmp_value);
+/* In C++ this is the generic routine for long as well, which is not deprecated. */
+#ifndef __cplusplus
 TOMBOLO_DEPRECATED("use shmem_long_wait_until")
+#endif
 void TOMBOLO_(wait_until)(long *ivar, int cmp, long cmp_value);
 
 /* Memory ordering. */
