@@ -112,6 +112,9 @@ fn main() {
             format!("{compiler}: those who ask are told of the deprecated routines they use");
         let trial = Trial::test(name, || those_who_ask_are_told_of_what_they_use(compiler));
         trials.push(unless(absent(compiler), trial));
+        let name = format!("{compiler}: variables that are waited for and locks may be volatile");
+        let trial = Trial::test(name, || volatile_variables_are_taken(compiler));
+        trials.push(unless(absent(compiler), trial));
     }
     trials.push(Trial::test(
         "the_header_and_the_library_agree_on_values",
@@ -418,6 +421,33 @@ int main(void) {
 }
 ";
     compiles(compiler, "c11", "program", source, &STRICT)
+}
+
+/// As OpenSHMEM 1.3 had them. Compilers for C remark on that.
+fn volatile_variables_are_taken(compiler: &str) -> Result<(), Failed> {
+    let mut source =
+        String::from("#include <shmem.h>\nstatic volatile long lock;\nint main(void) {\n");
+    let list = routines();
+    let has_wait =
+        |name: &str| list.iter().any(|routine| routine.name == format!("shmem_{name}_wait"));
+    for (name, c_type) in TYPES.iter().filter(|(name, _)| has_wait(name)) {
+        writeln!(
+            source,
+            "    {{\n        static volatile {c_type} word; {c_type} value = 0;\n        \
+             shmem_{name}_wait(&word, value); shmem_{name}_wait_until(&word, SHMEM_CMP_EQ, value);\n        \
+             shmem_wait_until(&word, SHMEM_CMP_EQ, value);\n        \
+             if (shmem_{name}_test(&word, SHMEM_CMP_EQ, value)) return 1;\n        \
+             if (shmem_test(&word, SHMEM_CMP_EQ, value)) return 1;\n    }}"
+        )?;
+    }
+    source += "    shmem_wait(&lock, 0);\n    shmem_set_lock(&lock);\n    shmem_clear_lock(&lock);\n    \
+        void (*function)(long *) = shmem_set_lock;\n    \
+        return function != 0 && shmem_test_lock(&lock);\n}\n";
+    if C.contains(&compiler) {
+        return compiles(compiler, "c11", "volatile", &source, &["-Wall", "-Wextra"]);
+    }
+    compiles(compiler, "c++11", "volatile", &source, &STRICT)?;
+    compiles(compiler, "c++2b", "volatile", &source, &STRICT)
 }
 
 /// Old programs have macros such as `ulong`. The words of C and its types are not theirs to define.

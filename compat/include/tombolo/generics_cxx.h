@@ -440,6 +440,45 @@ TOMBOLO_CXX_WAIT_UNTIL(uint, unsigned int)
 TOMBOLO_CXX_WAIT_UNTIL(ulong, unsigned long)
 TOMBOLO_CXX_WAIT_UNTIL(ulonglong, unsigned long long)
 
+/* OpenSHMEM 1.3 had variables that are waited for and locks volatile; programs that have them so still compile. C compilers
+ * convert the pointer with a warning, C++ does not. */
+#define TOMBOLO_CXX_VOLATILE_GENERIC(TYPENAME, TYPE, ...)                                          \
+    inline void shmem_wait_until(volatile TYPE *ivar, int cmp, TYPE cmp_value) {                   \
+        shmem_##TYPENAME##_wait_until(const_cast<TYPE *>(ivar), cmp, cmp_value);                   \
+    }                                                                                              \
+    inline int shmem_test(volatile TYPE *ivar, int cmp, TYPE cmp_value) {                          \
+        return shmem_##TYPENAME##_test(const_cast<TYPE *>(ivar), cmp, cmp_value);                  \
+    }
+TOMBOLO_WAIT_DISTINCT(TOMBOLO_CXX_VOLATILE_GENERIC, ~)
+
+#define TOMBOLO_CXX_VOLATILE(TYPENAME, TYPE)                                                       \
+    inline void shmem_##TYPENAME##_wait_until(volatile TYPE *ivar, int cmp, TYPE cmp_value) {      \
+        shmem_##TYPENAME##_wait_until(const_cast<TYPE *>(ivar), cmp, cmp_value);                   \
+    }                                                                                              \
+    inline int shmem_##TYPENAME##_test(volatile TYPE *ivar, int cmp, TYPE cmp_value) {             \
+        return shmem_##TYPENAME##_test(const_cast<TYPE *>(ivar), cmp, cmp_value);                  \
+    }                                                                                              \
+    TOMBOLO_DEPRECATED("use the _wait_until routine with SHMEM_CMP_NE")                            \
+    inline void shmem_##TYPENAME##_wait(volatile TYPE *ivar, TYPE cmp_value) {                     \
+        shmem_##TYPENAME##_wait(const_cast<TYPE *>(ivar), cmp_value);                              \
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+TOMBOLO_CXX_VOLATILE(short, short)
+TOMBOLO_CXX_VOLATILE(ushort, unsigned short)
+TOMBOLO_AMO_TYPES(TOMBOLO_CXX_VOLATILE)
+TOMBOLO_DEPRECATED("use shmem_long_wait_until with SHMEM_CMP_NE")
+inline void shmem_wait(volatile long *ivar, long cmp_value) {
+    shmem_wait(const_cast<long *>(ivar), cmp_value);
+}
+#pragma GCC diagnostic pop
+
+inline void shmem_set_lock(volatile long *lock) { shmem_set_lock(const_cast<long *>(lock)); }
+inline void shmem_clear_lock(volatile long *lock) { shmem_clear_lock(const_cast<long *>(lock)); }
+inline int shmem_test_lock(volatile long *lock) {
+    return shmem_test_lock(const_cast<long *>(lock));
+}
+
 /* std::complex for the routines, typed and generic, that take _Complex. TYPENAME is pasted before it goes through a
  * second macro, which would expand it where the program has such a macro. */
 #define TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME_, TYPE, REAL, VERB)                                      \
