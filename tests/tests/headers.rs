@@ -44,6 +44,8 @@ const CAREFUL: [&str; 7] = [
     "-Wundef",
     "-Wdouble-promotion",
 ];
+/// Of compilers for C only: what would not compile as C++.
+const CAREFUL_C: [&str; 1] = ["-Wc++-compat"];
 /// Of compilers for C++ only.
 const CAREFUL_CXX: [&str; 2] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant"];
 
@@ -158,8 +160,9 @@ fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
                 // Not pedantic: in C++, _Complex is an extension that the generated calls name.
                 let source = generic_calls() + HANDLES;
                 let flags = [&["-Wall", "-Wextra", "-Werror"][..], &CAREFUL];
-                let cxx = if standard.starts_with("c++") { &CAREFUL_CXX[..] } else { &[] };
-                let flags = [flags.concat(), cxx.into()].concat();
+                let of_language =
+                    if standard.starts_with("c++") { &CAREFUL_CXX[..] } else { &CAREFUL_C };
+                let flags = [flags.concat(), of_language.into()].concat();
                 if standard == WITH_CODE {
                     compile(compiler, standard, "generics", &source, &flags)?;
                     return Ok(());

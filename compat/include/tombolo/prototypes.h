@@ -199,19 +199,20 @@ TOMBOLO_AMO_TYPES(TOMBOLO_AMO_STANDARD)
 /* TYPENAME_ is pasted before it goes through a second macro, which would expand "ulong" and the like where the program
  * has such macros. */
 #define TOMBOLO_AMO_BITWISE(TYPENAME_, TYPE, OP)                                                   \
-    TYPE TOMBOLO_(TYPENAME_##atomic_fetch_##OP)(TYPE *dest, TYPE value, int pe);                   \
-    TYPE TOMBOLO_(ctx_##TYPENAME_##atomic_fetch_##OP)(shmem_ctx_t ctx, TYPE *dest, TYPE value,     \
-                                                      int pe);                                     \
-    void TOMBOLO_(TYPENAME_##atomic_##OP)(TYPE *dest, TYPE value, int pe);                         \
-    void TOMBOLO_(ctx_##TYPENAME_##atomic_##OP)(shmem_ctx_t ctx, TYPE *dest, TYPE value, int pe);  \
-    void TOMBOLO_(TYPENAME_##atomic_fetch_##OP##_nbi)(TYPE *fetch, TYPE *dest, TYPE value,         \
-                                                      int pe);                                     \
-    void TOMBOLO_(ctx_##TYPENAME_##atomic_fetch_##OP##_nbi)(shmem_ctx_t ctx, TYPE *fetch,          \
-                                                            TYPE *dest, TYPE value, int pe);
-/* "and", "or" and "xor" are only ever pasted: they are operators in C++, macros in <iso646.h>. */
-#define TOMBOLO_AMO_BITWISE_AND(TYPENAME, TYPE) TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, and)
-#define TOMBOLO_AMO_BITWISE_OR(TYPENAME, TYPE)  TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, or)
-#define TOMBOLO_AMO_BITWISE_XOR(TYPENAME, TYPE) TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, xor)
+    TYPE TOMBOLO_(TYPENAME_##atomic_fetch##OP)(TYPE *dest, TYPE value, int pe);                    \
+    TYPE TOMBOLO_(ctx_##TYPENAME_##atomic_fetch##OP)(shmem_ctx_t ctx, TYPE *dest, TYPE value,      \
+                                                     int pe);                                      \
+    void TOMBOLO_(TYPENAME_##atomic##OP)(TYPE *dest, TYPE value, int pe);                          \
+    void TOMBOLO_(ctx_##TYPENAME_##atomic##OP)(shmem_ctx_t ctx, TYPE *dest, TYPE value, int pe);   \
+    void TOMBOLO_(TYPENAME_##atomic_fetch##OP##_nbi)(TYPE *fetch, TYPE *dest, TYPE value,          \
+                                                     int pe);                                      \
+    void TOMBOLO_(ctx_##TYPENAME_##atomic_fetch##OP##_nbi)(shmem_ctx_t ctx, TYPE *fetch,           \
+                                                           TYPE *dest, TYPE value, int pe);
+/* "and", "or" and "xor" are operators in C++, on which compilers remark, and macros in <iso646.h>: here they are never
+ * words of their own. */
+#define TOMBOLO_AMO_BITWISE_AND(TYPENAME, TYPE) TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, _and)
+#define TOMBOLO_AMO_BITWISE_OR(TYPENAME, TYPE)  TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, _or)
+#define TOMBOLO_AMO_BITWISE_XOR(TYPENAME, TYPE) TOMBOLO_AMO_BITWISE(TYPENAME##_, TYPE, _xor)
 TOMBOLO_BITWISE_AMO_TYPES(TOMBOLO_AMO_BITWISE_AND)
 TOMBOLO_BITWISE_AMO_TYPES(TOMBOLO_AMO_BITWISE_OR)
 TOMBOLO_BITWISE_AMO_TYPES(TOMBOLO_AMO_BITWISE_XOR)
@@ -332,21 +333,20 @@ TOMBOLO_MINMAX_REDUCE_TYPES(TOMBOLO_REDUCE_MINMAX)
                                         size_t nelems);
 TOMBOLO_ARITH_REDUCE_TYPES(TOMBOLO_REDUCE_ARITH)
 
-#define TOMBOLO_TO_ALL(TYPENAME_, TYPE, OP)                                                        \
-    TOMBOLO_DEPRECATED("use the team-based shmem_TYPENAME_" #OP "_reduce")                         \
-    void TOMBOLO_(TYPENAME_##OP##_to_all)(TYPE *dest, const TYPE *source, int nreduce,             \
-                                          int PE_start, int logPE_stride, int PE_size, TYPE *pWrk, \
-                                          long *pSync);
+#define TOMBOLO_TO_ALL(ROUTINE, TYPE, OP)                                                          \
+    TOMBOLO_DEPRECATED("use the team-based shmem_TYPENAME" #OP "_reduce")                          \
+    void TOMBOLO_(ROUTINE##_to_all)(TYPE *dest, const TYPE *source, int nreduce, int PE_start,     \
+                                    int logPE_stride, int PE_size, TYPE *pWrk, long *pSync);
 #define TOMBOLO_TO_ALL_BITWISE(TYPENAME, TYPE)                                                     \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, and)                                                         \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, or)                                                          \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, xor)
+    TOMBOLO_TO_ALL(TYPENAME##_and, TYPE, _and)                                                     \
+    TOMBOLO_TO_ALL(TYPENAME##_or, TYPE, _or)                                                       \
+    TOMBOLO_TO_ALL(TYPENAME##_xor, TYPE, _xor)
 #define TOMBOLO_TO_ALL_MINMAX(TYPENAME, TYPE)                                                      \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, max)                                                         \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, min)
+    TOMBOLO_TO_ALL(TYPENAME##_max, TYPE, _max)                                                     \
+    TOMBOLO_TO_ALL(TYPENAME##_min, TYPE, _min)
 #define TOMBOLO_TO_ALL_ARITH(TYPENAME, TYPE)                                                       \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, sum)                                                         \
-    TOMBOLO_TO_ALL(TYPENAME##_, TYPE, prod)
+    TOMBOLO_TO_ALL(TYPENAME##_sum, TYPE, _sum)                                                     \
+    TOMBOLO_TO_ALL(TYPENAME##_prod, TYPE, _prod)
 TOMBOLO_BITWISE_TO_ALL_TYPES(TOMBOLO_TO_ALL_BITWISE)
 TOMBOLO_MINMAX_TO_ALL_TYPES(TOMBOLO_TO_ALL_MINMAX)
 TOMBOLO_ARITH_TO_ALL_TYPES(TOMBOLO_TO_ALL_ARITH)
