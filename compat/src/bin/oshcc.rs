@@ -187,11 +187,11 @@ impl Request {
     fn from_args(args: impl Iterator<Item = OsString>) -> Request {
         let mut request =
             Request { action: Action::Run, linking: Linking::Shared, links: true, args: vec![] };
-        let (mut has_input, mut stops, mut is_value) = (false, false, false);
+        let mut seen = Seen::default();
         for arg in args {
             let text = arg.to_str().unwrap_or("");
             match text {
-                _ if is_value => is_value = false,
+                _ if seen.is_value => {}
                 "-show" | "--show" | "-showme" | "--showme" => {
                     request.action = Action::Show;
                     continue;
@@ -209,36 +209,68 @@ impl Request {
                     continue;
                 }
                 "--static-tombolo" | "-static-tombolo" => {
-                    request.linking = request.linking.max_static(Linking::TomboloStatic);
+                    request.linking = Linking::TomboloStatic;
                     continue;
                 }
                 "--help" => {
                     request.action = Action::Help;
                     continue;
                 }
-                "-static" | "--static" | "-static-pie" => {
-                    request.linking = Linking::AllStatic;
-                }
-                option if WITH_VALUE.contains(&option) => is_value = true,
-                option if WITHOUT_LINKING.contains(&option) => stops = true,
-                // "-" is standard input, a file name that is not UTF-8 reads as empty here.
-                option if !option.starts_with('-') || option == "-" => has_input = true,
                 _ => {}
             }
+            seen.see(text, FILES_IN_FILES);
             request.args.push(arg);
+        }
+        if seen.is_static {
+            request.linking = Linking::AllStatic;
         }
         // Without an input, as in `oshcc --version`, libraries would make the compiler link them. A bare
         // `oshcc -show` runs nothing: build systems ask it for all flags.
         let is_bare_show = request.action == Action::Show && request.args.is_empty();
-        request.links = (has_input || is_bare_show) && !stops;
+        request.links = (seen.has_input || is_bare_show) && !seen.stops;
         request
     }
 }
 
-impl Linking {
-    fn max_static(self, other: Linking) -> Linking {
-        if self == Linking::AllStatic { self } else { other }
+/// How deep files of arguments may name others.
+const FILES_IN_FILES: usize = 8;
+
+/// What in the compiler's arguments decides about linking.
+#[derive(Default)]
+struct Seen {
+    has_input: bool,
+    /// The compiler stops before it links.
+    stops: bool,
+    is_static: bool,
+    /// The next argument is the value of this one.
+    is_value: bool,
+}
+
+impl Seen {
+    /// Takes an argument, or a word of a file of arguments, into account.
+    fn see(&mut self, text: &str, files_in_files: usize) {
+        match text {
+            _ if self.is_value => self.is_value = false,
+            "-static" | "--static" | "-static-pie" => self.is_static = true,
+            option if WITH_VALUE.contains(&option) => self.is_value = true,
+            option if WITHOUT_LINKING.contains(&option) => self.stops = true,
+            file if file.starts_with('@') && files_in_files > 0 => match words_of(&file[1..]) {
+                Some(words) => words.iter().for_each(|word| self.see(word, files_in_files - 1)),
+                // Compilers take it for the name of an input.
+                None => self.has_input = true,
+            },
+            // "-" is standard input, a file name that is not UTF-8 reads as empty here.
+            option if !option.starts_with('-') || option == "-" => self.has_input = true,
+            _ => {}
+        }
     }
+}
+
+/// The arguments in a file that the compiler is given as `@file`. From a pipe, only one can read them.
+fn words_of(file: &str) -> Option<Vec<String>> {
+    let is_file = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file());
+    let bytes = is_file.then(|| std::fs::read(file).ok())??;
+    shlex::split(&String::from_utf8_lossy(&bytes))
 }
 
 /// Where headers and libraries are.
@@ -396,6 +428,35 @@ mod tests {
         let all = "-I/p/include -L/p/lib -Wl,-rpath,/p/lib -ltombolo";
         assert_eq!([line("-show"), line("--showme")], [all; 2]);
         assert!(line("-show --static-tombolo").contains("-l:libtombolo.a -lutil"));
+    }
+
+    #[test]
+    fn files_of_arguments_are_looked_into() {
+        let folder = std::env::temp_dir().join(format!("tombolo-oshcc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let argument = |name: &str, text: &str| {
+            let file = folder.join(name);
+            std::fs::write(&file, text).unwrap();
+            format!("@{}", file.display())
+        };
+        let compiles = argument("compiles", "-O2\n-c 'a b.c'\n");
+        let outer = argument("outer", &format!("-g {compiles}"));
+        let values = argument("values", "-O2 -o out -I -c");
+        let links = argument("links", "-static a.o \"-o\" a");
+        let ends_in_option = argument("ends-in-option", "-o");
+        let archive = format!("-I/p/include {links} -L/p/lib -l:libtombolo.a -lutil -lrt");
+        for (args, expected) in [
+            (compiles.clone(), format!("-I/p/include {compiles}")),
+            (outer.clone(), format!("-I/p/include {outer}")),
+            (values.clone(), format!("-I/p/include {values}")),
+            (format!("{ends_in_option} a.c"), format!("-I/p/include {ends_in_option} a.c")),
+            (format!("{values} a.c"), format!("-I/p/include {values} a.c -L/p/lib")),
+            (links.clone(), archive),
+        ] {
+            let (line, is_whole) = (line(&args), !expected.contains("-L"));
+            assert!(line.starts_with(&expected) && (!is_whole || line == expected), "{line}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
