@@ -99,13 +99,20 @@ fn main() -> ExitCode {
         Ok(place) => place,
         Err(why) => return fail(1, &why),
     };
+    let whole_line = || {
+        let compiler = compiler(language)?;
+        Ok::<_, String>([compiler, arguments(&request, &place)].concat())
+    };
     let text = match request.action {
         Action::Help => help().trim_end().to_owned(),
         Action::ShowVersion => tool::VERSION.to_owned(),
         Action::ShowCompile => quoted(&compile_flags(&place)),
         Action::ShowLink => quoted(&link_flags(&place, request.linking)),
-        Action::Show => quoted(&command_line(language, &request, &place)),
-        Action::Run => return run(command_line(language, &request, &place), language),
+        Action::Show | Action::Run => match whole_line() {
+            Ok(line) if request.action == Action::Run => return run(line, language),
+            Ok(line) => quoted(&line),
+            Err(why) => return fail(1, &why),
+        },
     };
     tool::print(text + "\n");
     ExitCode::SUCCESS
@@ -333,17 +340,28 @@ fn link_flags(place: &Installation, linking: Linking) -> Vec<OsString> {
     flags
 }
 
+/// The compiler, with the arguments that come before all others: OSHCC_CC="ccache gcc".
+fn compiler(language: Language) -> Result<Vec<OsString>, String> {
+    let (variable, default) = language.compiler();
+    let text = std::env::var(variable).unwrap_or_default();
+    match compiler_of(&text, default) {
+        Some(words) => Ok(words),
+        None => Err(format!(
+            "{variable} = {text}: expected a compiler and its arguments, with an end for every quote"
+        )),
+    }
+}
+
+/// The words of a variable that names a compiler, as a shell cuts them; none if it would not.
+fn compiler_of(text: &str, default: &str) -> Option<Vec<OsString>> {
+    let words: Vec<OsString> = shlex::split(text)?.into_iter().map(OsString::from).collect();
+    Some(if words.is_empty() { vec![default.into()] } else { words })
+}
+
 /// Our include directory comes first, lest another installation's shmem.h be found; our library
 /// comes last, after the objects that refer to it.
-fn command_line(language: Language, request: &Request, place: &Installation) -> Vec<OsString> {
-    let (variable, default) = language.compiler();
-    let compiler = std::env::var(variable).unwrap_or_default();
-    // May hold arguments: OSHCC_CC="ccache gcc".
-    let mut line: Vec<OsString> = compiler.split_whitespace().map(OsString::from).collect();
-    if line.is_empty() {
-        line.push(default.into());
-    }
-    line.extend(compile_flags(place));
+fn arguments(request: &Request, place: &Installation) -> Vec<OsString> {
+    let mut line = compile_flags(place);
     line.extend(request.args.iter().cloned());
     if request.links {
         line.extend(link_flags(place, request.linking));
@@ -396,8 +414,7 @@ mod tests {
 
     fn line(args: &str) -> String {
         let request = Request::from_args(args.split_whitespace().map(OsString::from));
-        let line = command_line(Language::C, &request, &Installation::of_its_own(Path::new("/p")));
-        quoted(&line[1..])
+        quoted(&arguments(&request, &Installation::of_its_own(Path::new("/p"))))
     }
 
     #[test]
@@ -486,6 +503,15 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn quotes_keep_the_blanks_of_a_compiler() {
+        let words = |text| compiler_of(text, "cc").map(|words| quoted(&words));
+        assert_eq!(words("  "), Some("cc".into()));
+        assert_eq!(words("ccache gcc"), Some("ccache gcc".into()));
+        assert_eq!(words("'/a b/gcc' -DX=\"1 2\""), Some("'/a b/gcc' '-DX=1 2'".into()));
+        assert_eq!(words("gcc '-DX"), None);
     }
 
     #[test]
