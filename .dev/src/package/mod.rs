@@ -49,11 +49,7 @@ pub fn package(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let when = moment(tree);
     let file = to.join(format!("{name}.tar.zst"));
     announce(&format!("packing {}", file.display()));
-    let mut tar = Command::new("tar");
-    tar.args(["--create", "--zstd", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
-    tar.arg(format!("--mtime=@{when}"));
-    tar.arg("--file").arg(&file).arg("--directory").arg(&to).arg(&name);
-    run(&mut tar)?;
+    run(&mut archiver(&file, &to, &name, when))?;
     if find("dpkg-deb").is_none() {
         announce("no Debian packages: dpkg-deb is not installed");
         return Ok(());
@@ -67,6 +63,16 @@ pub fn package(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// What packs the folder `name` in `to`. The archive depends on who packs it neither by names nor by permissions, which
+/// that one's umask limits: all may read what somebody unpacks.
+fn archiver(file: &Path, to: &Path, name: &str, when: u64) -> Command {
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--zstd", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    tar.arg("--mode=u+rw,go=rX").arg(format!("--mtime=@{when}"));
+    tar.arg("--file").arg(file).arg("--directory").arg(to).arg(name);
+    tar
 }
 
 /// The time that files in packages have, in seconds since 1970: that of the last commit, so that one
@@ -85,5 +91,30 @@ fn remove(folder: &Path) -> Result<(), Failure> {
             Err(Failure::new(format!("{}: {error}", folder.display())))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn all_may_read_what_is_packed_by_somebody_private() {
+        let folder = std::env::temp_dir().join(format!("tombolo-packed-{}", std::process::id()));
+        let bin = folder.join("root/bin");
+        fs::create_dir_all(&bin).unwrap();
+        let allow = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode));
+        for (name, mode) in [("program", 0o700), ("text", 0o600)] {
+            fs::write(bin.join(name), "").unwrap();
+            allow(&bin.join(name), mode).unwrap();
+        }
+        allow(&bin, 0o700).unwrap();
+        let file = folder.join("root.tar.zst");
+        run(&mut archiver(&file, &folder, "root", 0)).unwrap();
+        let listed = output(Command::new("tar").arg("-tvf").arg(&file)).unwrap();
+        let modes: Vec<&str> = listed.lines().map(|line| &line[..10]).collect();
+        assert_eq!(modes[1..], ["drwxr-xr-x", "-rwxr-xr-x", "-rw-r--r--"], "{listed}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
