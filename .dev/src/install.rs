@@ -225,7 +225,7 @@ fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The table of how jobs end, in the language of manual pages.
+/// The table of how jobs end, as a list in the language of manual pages.
 fn ends_for_manual(table: &str) -> String {
     let escape = |text: &str| text.replace('-', "\\-").replace('.', "\\&.");
     // On the line of a macro, a word such as "An" is a macro itself.
@@ -237,7 +237,7 @@ fn ends_for_manual(table: &str) -> String {
         _ => word.to_owned(),
     };
     let item = |text: &str| escape(text).split(' ').map(word).collect::<Vec<_>>().join(" ");
-    let mut page = String::new();
+    let mut page = String::from(".Bl -tag -width Ds\n");
     for row in table.lines().filter(|line| !line.starts_with('#')) {
         let [_, what, code, message, going_on] = row.split('\t').collect::<Vec<_>>()[..] else {
             continue;
@@ -256,7 +256,7 @@ fn ends_for_manual(table: &str) -> String {
             quote("Where PEs go on:\n", going_on);
         }
     }
-    page
+    page + ".El\n"
 }
 
 /// Copies a directory; `fill` changes the text of each file on its way.
@@ -323,6 +323,7 @@ mod tests {
             ends_for_manual("# what\nk\tA PE ends\t1\toshrun: a-b.\t-\nl\tAll end\t0\t-\t-\n");
         let item =
             ".It A PE ends\nExit code: 1.\n.Bd -ragged -offset indent\noshrun: a\\-b\\&.\n.Ed\n";
-        assert_eq!(page, format!("{item}.It \\&All end\nExit code: 0.\n"));
+        let list = format!("{item}.It \\&All end\nExit code: 0.\n");
+        assert_eq!(page, format!(".Bl -tag -width Ds\n{list}.El\n"));
     }
 }
