@@ -152,6 +152,19 @@ static size_t take_all(void) {
     return taken;
 }
 
+/* Calls that ask for nothing perform no action: a PE may make them alone. */
+static void test_nothing(void) {
+    if (me == 0) {
+        CHECK(shmem_malloc(0) == NULL);
+        CHECK(shmem_align(64, 0) == NULL);
+        CHECK(shmem_malloc_with_hints(0, SHMEM_MALLOC_SIGNAL_REMOTE) == NULL);
+        CHECK(shmem_calloc(0, 8) == NULL);
+        CHECK(shmem_calloc(8, 0) == NULL);
+        CHECK(shmem_realloc(NULL, 0) == NULL);
+        shmem_free(NULL);
+    }
+}
+
 int main(void) {
     check_start();
     heap_start = shmem_malloc(16);
@@ -166,6 +179,7 @@ int main(void) {
     test_hints();
     test_moves();
     test_exhaustion();
+    test_nothing();
     CHECK_EQ(take_all(), whole); /* nothing of it is lost */
     shmem_free(heap_start);
     return check_done();

@@ -47,11 +47,11 @@ routines! {
     }
 }
 
-/// `shmem_malloc` and its kin: a barrier on exit, unless nothing is asked for.
+/// `shmem_malloc` and its kin: a barrier on exit. Where nothing is asked for, the standard has the call perform no
+/// action: a PE may make it alone, also while arguments are checked.
 pub fn allocate(routine: &'static str, size: usize, placement: Placement) -> *mut c_void {
     if size == 0 {
-        let library = library(routine);
-        compare(library, routine, [("size", size), ("alignment", placement.align)]);
+        library(routine);
         return null_mut();
     }
     allocate_filled(routine, size, placement, |_| {}).cast()
@@ -77,10 +77,10 @@ pub fn allocate_filled(
 
 fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
     let library = library(routine);
-    compare(library, routine, [("count", count), ("size", size)]);
     if count == 0 || size == 0 {
         return null_mut();
     }
+    compare(library, routine, [("count", count), ("size", size)]);
     // More than there ever is, where the product is no number.
     let bytes = count.saturating_mul(size);
     let block = take(library, routine, bytes, USUAL);
@@ -125,13 +125,13 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
     })
 }
 
-/// `shmem_free`: a barrier on entry, unless there is nothing to free.
+/// `shmem_free`: a barrier on entry. Where there is nothing to free, a PE may call it alone, as in [`allocate`].
 pub fn free(routine: &'static str, ptr: *mut c_void) {
     let library = library(routine);
-    compare(library, routine, [("ptr", offset(library, routine, ptr)), ("size", 0)]);
     if ptr.is_null() {
         return;
     }
+    compare(library, routine, [("ptr", offset(library, routine, ptr)), ("size", 0)]);
     profile::within(routine, 0, |library| coll::barrier_all(&library.world, routine));
     if !library.world.heap().free(ptr.cast()) {
         no_block(library, routine, ptr);
@@ -180,9 +180,6 @@ fn no_block(library: &Library, routine: &'static str, ptr: *mut c_void) -> ! {
 
 /// Where a block is: the same on every PE, as addresses are not.
 fn offset(library: &Library, routine: &'static str, ptr: *mut c_void) -> usize {
-    if ptr.is_null() {
-        return usize::MAX;
-    }
     if library.checks() && library.world.heap().size_of(ptr.cast()).is_none() {
         no_block(library, routine, ptr);
     }
@@ -207,9 +204,8 @@ fn compare(library: &Library, routine: &'static str, arguments: [(&str, usize); 
     for (pe, theirs) in others.iter().enumerate() {
         for ((name, value), other) in arguments.iter().zip(theirs) {
             if value != other {
-                let shown = |value: usize| match (*name, value) {
-                    ("ptr", usize::MAX) => "NULL".to_owned(),
-                    ("ptr", offset) => format!("heap + {offset:#x}"),
+                let shown = |value: usize| match *name {
+                    "ptr" => format!("heap + {value:#x}"),
                     _ => value.to_string(),
                 };
                 world.stop_job(
