@@ -222,6 +222,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.extend([1, 3].map(|pes| runs(&line, pes, &[])));
     trials.push(runs(&line, 3, &[("SHMEM_TRANSPORTS", "cma")]));
     trials.push(killed(special("killed.c")));
+    trials.push(too_many_teams(special("many_teams.c")));
     let heap_size = special("heap_size.c");
     let sizes = [("0", "0"), ("20m", "20971520"), ("3e3k", "3072000")];
     let sized = |checks: &'static str| {
@@ -538,6 +539,18 @@ fn killed(program: Arc<Program>) -> Trial {
             return Ok(());
         }
         Err(ran.account("expected failure and a line with 'PE 2' and the signal").into())
+    })
+}
+
+/// One line says why there are no more teams, however often the PEs ask for some.
+fn too_many_teams(program: Arc<Program>) -> Trial {
+    Trial::test("too_many_teams_are_told_of_once", move || {
+        let ran = program.launch(2, &[], &[])?.succeeded()?;
+        let lines = ran.stderr.lines().filter(|line| line.contains("teams at one time"));
+        match lines.count() {
+            1 if ran.stderr.contains("shmem_team_split_strided") => Ok(()),
+            _ => Err(ran.account("expected one line about the teams").into()),
+        }
     })
 }
 

@@ -8,7 +8,12 @@ use crate::library::{Library, library};
 use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr::null_mut;
-use tombolo_collectives::teams;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tombolo_collectives::teams::{self, SplitError};
+use tombolo_core::Team;
+
+/// Whether somebody has been told that there are too many teams.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 routines! {
     callers: "results are writable, `config` is readable where a mask says so; handles are those of live \
@@ -56,7 +61,7 @@ routines! {
                 0
             }
             Err(why) => {
-                tracing::info!("{ROUTINE}: {why}");
+                tell(ROUTINE, parent, why);
                 1
             }
         }
@@ -85,7 +90,7 @@ routines! {
                 0
             }
             Err(why) => {
-                tracing::info!("{ROUTINE}: {why}");
+                tell(ROUTINE, parent, why);
                 1
             }
         }
@@ -112,6 +117,17 @@ routines! {
         let Some(team) = team.find(library, ROUTINE, "team") else { return null_mut() };
         library.world.check_pe(ROUTINE, pe.into(), team.n_pes());
         library.world.ptr_to_read(dest, team.world_pe(pe as usize))
+    }
+}
+
+/// Tells why there is no team. That there are too many is often a program that destroys none, so it is a warning: the
+/// members get the same answer, and the first of them tells it for all, the first time.
+fn tell(routine: &'static str, parent: &Team, why: SplitError) {
+    let warns = why == SplitError::NoSlot && parent.me == 0;
+    if warns && !TOLD.swap(true, Ordering::Relaxed) {
+        tracing::warn!("{routine}: {why}: no team is made");
+    } else {
+        tracing::info!("{routine}: {why}");
     }
 }
 
