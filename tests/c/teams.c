@@ -129,8 +129,16 @@ static void test_config(void) {
     CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config, 0, &plain), 0);
     CHECK_EQ(shmem_team_get_config(plain, SHMEM_TEAM_NUM_CONTEXTS, &read), 0);
     CHECK_EQ(read.num_contexts, 0);
+    /* A negative number is no more than 0. */
+    shmem_team_t none;
+    config.num_contexts = -1;
+    CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config,
+                                      SHMEM_TEAM_NUM_CONTEXTS, &none), 0);
+    CHECK_EQ(shmem_team_get_config(none, SHMEM_TEAM_NUM_CONTEXTS, &read), 0);
+    CHECK_EQ(read.num_contexts, 0);
     shmem_team_destroy(team);
     shmem_team_destroy(plain);
+    shmem_team_destroy(none);
 }
 
 /* Handles differ, teams do not disturb one another, and their place is free after destruction. */

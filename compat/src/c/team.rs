@@ -131,7 +131,7 @@ fn tell(routine: &'static str, parent: &Team, why: SplitError) {
     }
 }
 
-/// What a configuration says of `num_contexts`.
+/// What a configuration says of `num_contexts`; a negative number allows no more than 0 does.
 ///
 /// # Safety
 /// `config` is valid where `mask` selects something in it.
@@ -146,5 +146,5 @@ unsafe fn num_contexts(
     }
     check_not_null(&library.world, routine, "config", config);
     // SAFETY: by the caller's word.
-    unsafe { (*config).num_contexts }
+    unsafe { (*config).num_contexts.max(0) }
 }
