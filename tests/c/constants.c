@@ -52,6 +52,11 @@ static void look(void) {
     CHECK_EQ(shmem_addr_accessible(table, next_pe), 1);
     CHECK_EQ(shmem_addr_accessible(&on_stack, next_pe), 0);
     CHECK(shmem_ptr(table, me) == (void *)table);
+#ifdef __x86_64__
+    /* Linkers for other processors put code and constants into one segment. */
+    CHECK_EQ(shmem_addr_accessible((void *)look, next_pe), 0);
+    CHECK(shmem_ptr((void *)look, me) == NULL);
+#endif
     const long *theirs = shmem_ptr(table, next_pe);
     CHECK((theirs != NULL) == (there != NULL));
     if (theirs != NULL) CHECK_EQ(theirs[6], 7);

@@ -266,12 +266,18 @@ fn extent(bias: usize, headers: &[libc::Elf64_Phdr]) -> Option<Extent> {
         .map(|h| down(bias + (h.p_vaddr + h.p_memsz) as usize))
         .max()
         .unwrap_or(0);
+    let readable =
+        || headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_R != 0);
+    // Code is no data. But where no segment is for reading alone, the linker has put constants into that of the code.
+    let apart = readable().any(|h| h.p_flags & (libc::PF_W | libc::PF_X) == 0);
     let (mut areas, mut constants) = (Vec::<Area>::new(), Vec::new());
-    for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_R != 0) {
+    for h in readable() {
         let first = bias + h.p_vaddr as usize;
         if h.p_flags & libc::PF_W == 0 {
-            let range = first..first + h.p_memsz as usize;
-            constants.push(Constants { range, relocated: false });
+            if h.p_flags & libc::PF_X == 0 || !apart {
+                let range = first..first + h.p_memsz as usize;
+                constants.push(Constants { range, relocated: false });
+            }
             continue;
         }
         let end = (first + h.p_memsz as usize).next_multiple_of(page);
@@ -732,10 +738,10 @@ mod tests {
         assert_eq!(data.constant((&raw const INITIALISED) as usize, 1), Constant::No);
     }
 
-    #[test]
-    fn segments_that_adjoin_are_one_and_a_gap_is_in_none() {
+    /// A segment that begins with a page.
+    fn header(flags: u32, page_number: u64, filesz: u64, memsz: u64) -> libc::Elf64_Phdr {
         let page = super::super::page_size() as u64;
-        let header = |flags, page_number: u64, filesz, memsz| libc::Elf64_Phdr {
+        libc::Elf64_Phdr {
             p_type: libc::PT_LOAD,
             p_flags: flags,
             p_offset: 0,
@@ -744,7 +750,27 @@ mod tests {
             p_filesz: filesz,
             p_memsz: memsz,
             p_align: page,
+        }
+    }
+
+    #[test]
+    fn code_is_constant_only_where_the_linker_has_put_constants_beside_it() {
+        let page = super::super::page_size();
+        let size = page as u64;
+        let code = header(libc::PF_R | libc::PF_X, 1, size, size);
+        let variables = header(libc::PF_R | libc::PF_W, 3, size, size);
+        let constant = |headers: &[libc::Elf64_Phdr], page_number: usize| {
+            let data = StaticData::of(extent(0, headers).unwrap(), None, 0);
+            data.constant(page_number * page, 8)
         };
+        let apart = [code, header(libc::PF_R, 2, size, size), variables];
+        assert_eq!([1, 2].map(|page| constant(&apart, page)), [Constant::No, Constant::Alike]);
+        assert_eq!(constant(&[code, variables], 1), Constant::Alike);
+    }
+
+    #[test]
+    fn segments_that_adjoin_are_one_and_a_gap_is_in_none() {
+        let page = super::super::page_size() as u64;
         let (constant, variable) = (libc::PF_R, libc::PF_R | libc::PF_W);
         let mut headers = vec![
             header(constant, 0, 100, 100),
