@@ -20,7 +20,9 @@ const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("zsh", "share/zsh/site-functions", "_", ""),
     ("fish", "share/fish/vendor_completions.d", "", ".fish"),
 ];
-/// Licences of what the library contains.
+/// The licence of Tombolo, which goes with every copy of it.
+pub const LICENCE: &str = "share/doc/tombolo/LICENSE";
+/// Licences of what the library contains of others.
 pub const LICENCES: &str = "share/doc/tombolo/THIRD-PARTY.txt";
 const TOOLS: [&str; 5] = ["oshrun", "oshcc", "oshinfo", "oshivshmem", "oshperf"];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
@@ -81,6 +83,7 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
     share(tree, prefix)?;
     descriptions(tree, prefix, &OF_ITS_OWN)?;
+    copy(&tree.path("LICENSE"), &prefix.join(LICENCE)).map_err(place)?;
     let terms = licences::texts(tree)?;
     put(&prefix.join(LICENCES), |new| fs::write(new, &terms))
         .map_err(|error| Failure::new(format!("{LICENCES}: {error}")))?;

@@ -4,7 +4,7 @@
 use super::scripts::{Shared, named, page, program};
 use super::{VERSION, remove};
 use crate::Tree;
-use crate::install::{LICENCES, Layout, copy_tree, descriptions};
+use crate::install::{LICENCE, LICENCES, Layout, copy_tree, descriptions};
 use crate::steps::{Failure, announce, output, run};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -359,8 +359,9 @@ fn development(build: &Build, stage: &Path) -> Result<(), Failure> {
     routines(build, &usr.join("share/man/man3"))?;
     build.copy_tree("share/tombolo/examples", &doc.join("examples"))?;
     build.copy_tree("share/doc/tombolo", &doc.join("html"))?;
-    // It is in the file on terms.
-    fs::remove_file(doc.join("html/THIRD-PARTY.txt")).map_err(at(&doc))
+    // They are in the file on terms.
+    let terms = [LICENCE, LICENCES].map(|file| file.replace("share/doc/tombolo", "html"));
+    terms.iter().try_for_each(|file| fs::remove_file(doc.join(file)).map_err(at(&doc)))
 }
 
 /// Manual pages, and links for all other names on them.

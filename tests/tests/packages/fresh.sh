@@ -29,6 +29,7 @@ oshinfo | grep -q "installed in.*/usr$"
 oshrun --version | grep -q Tombolo
 oshperf --help > /dev/null
 readlink -f /usr/bin/oshrun | grep -qx /usr/bin/oshrun.tombolo
+[ ! -e /usr/share/doc/libtombolo-dev/html/LICENSE ] # every system has it
 [ -e /usr/share/man/man3/shmem_putmem.3.gz ] && [ -e /usr/share/man/man1/oshrun.1.gz ]
 
 dpkg -P libtombolo0-dbgsym libtombolo-dev-dbgsym tombolo-tools-dbgsym libtombolo-dev tombolo-tools libtombolo0

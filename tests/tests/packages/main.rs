@@ -100,6 +100,8 @@ fn unpacked(folder: &Path) -> Result<(), Failed> {
     let mut tar = Command::new("tar");
     run(tar.arg("-xf").arg(archive).arg("-C").arg(&place), LIMIT)?.succeeded()?;
     let [prefix] = &files(&place, "-linux")?[..] else { return Err("one folder".into()) };
+    let own = fs::read(prefix.join("share/doc/tombolo/LICENSE"))?;
+    assert_eq!(own, fs::read(crate_dir().join("../LICENSE"))?);
     let terms = fs::read_to_string(prefix.join("share/doc/tombolo/THIRD-PARTY.txt"))?;
     for part in ["libc 0.2", "tokio 1.", "Permission is hereby granted"] {
         assert!(terms.contains(part), "{part} is not in the list of licences");
