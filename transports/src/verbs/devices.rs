@@ -91,13 +91,14 @@ mod tests {
 
     #[test]
     fn cards_are_told_apart_by_their_drivers() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = std::env::temp_dir().join(format!("tombolo-drivers-{}", std::process::id()));
         for (driver, copied) in [("hfi1", true), ("ib_qib", true), ("mlx5_core", false)] {
-            let device = folder.path().join(format!("device-{driver}"));
-            fs::create_dir(&device).unwrap();
+            let device = folder.join(driver);
+            fs::create_dir_all(&device).unwrap();
             symlink(format!("../../../bus/pci/drivers/{driver}"), device.join("driver")).unwrap();
             assert_eq!(is_copied(&device), copied, "{driver}");
         }
-        assert!(!is_copied(&folder.path().join("none")));
+        assert!(!is_copied(&folder.join("none")));
+        fs::remove_dir_all(folder).unwrap();
     }
 }
