@@ -3,6 +3,7 @@
 //! Hydra. Programs check their own results; here it is checked that they form one job and end as
 //! they should.
 
+mod hosts;
 mod mpi;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -15,7 +16,6 @@ use std::process::Command;
 use std::sync::Arc;
 use support::program::{LIMIT, Program};
 use support::{Ran, crate_dir, installed, prefix, run, scratch};
-use tombolo_tests::nodes::{self, Nodes};
 use tombolo_tests::slurm::{self, Slurm};
 use tombolo_tests::unless;
 
@@ -39,10 +39,10 @@ fn main() {
     };
     let programs = Programs::new(&prefix);
     let mut trials = under_slurm(&programs, cluster.clone());
-    trials.extend(on_hosts_of_slurm(&programs));
     trials.extend(under_mpirun(&programs));
     trials.extend(under_hydra(&programs));
     trials.extend(by_itself(&programs));
+    trials.extend(hosts::trials(&programs, |mpi| cannot_speak(&cluster, mpi)));
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(cluster);
     conclusion.exit();
@@ -118,13 +118,17 @@ fn fails(ran: Ran) -> Result<Ran, Failed> {
 /// The cluster, or why it did not start.
 type Cluster = Option<Result<Arc<Slurm>, String>>;
 
+/// Why `srun` cannot speak a protocol with PEs here, if so.
+fn cannot_speak(cluster: &Cluster, mpi: &str) -> Option<&'static str> {
+    match cluster {
+        Some(Ok(slurm)) if !slurm.offers(mpi) => Some("srun --mpi=list does not have it"),
+        _ => slurm::missing(),
+    }
+}
+
 fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
     let missing = slurm::missing();
-    let offers = |mpi: &str| match &cluster {
-        Some(Ok(slurm)) if !slurm.offers(mpi) => Some("srun --mpi=list does not have it"),
-        _ => missing,
-    };
-    let (pmi2, pmix) = (offers("pmi2"), offers("pmix"));
+    let (pmi2, pmix) = (cannot_speak(&cluster, "pmi2"), cannot_speak(&cluster, "pmix"));
     let srun = move |options: &[&str], environment: &[(&str, &str)]| -> Result<Command, String> {
         let slurm = cluster.clone().ok_or("there is no cluster")??;
         let mut srun = slurm.command("srun");
@@ -227,49 +231,6 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
     trials
 }
 
-/// `oshrun` without options takes hosts and numbers of PEs from an allocation of several hosts.
-fn on_hosts_of_slurm(programs: &Programs) -> Vec<Trial> {
-    let programs = programs.clone();
-    let missing = slurm::missing().or_else(nodes::unavailable);
-    let name = "oshrun without options runs on the hosts that salloc and sbatch give it";
-    let body = move || {
-        let hosts = Nodes::start(2)?;
-        let directory = scratch("slurm-hosts");
-        let cluster = Slurm::start_on(&directory, &hosts, 2)?;
-        let oshrun = programs.tool("oshrun");
-        let tell = directory.join("tell.sh");
-        fs::write(&tell, "echo PE $PMI_RANK of $PMI_SIZE on $(hostname)\n")?;
-        let expected = ["PE 0 of 4 on n1", "PE 1 of 4 on n1", "PE 2 of 4 on n2", "PE 3 of 4 on n2"];
-        let is_expected = |ran: Ran| -> Result<(), Failed> {
-            let mut lines: Vec<&str> =
-                ran.stdout.lines().filter(|line| line.starts_with("PE ")).collect();
-            lines.sort_unstable();
-            match lines == expected {
-                true => Ok(()),
-                false => Err(ran.account("expected two PEs on each host").into()),
-            }
-        };
-        let mut salloc = cluster.command("salloc");
-        hosts.enter(&mut salloc);
-        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).arg("sh").arg(&tell);
-        is_expected(launch(&mut salloc)?.succeeded()?)?;
-        let mut salloc = cluster.command("salloc");
-        hosts.enter(&mut salloc);
-        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).arg(programs.checks[1].executable()?);
-        launch(&mut salloc)?.succeeded()?;
-
-        let (script, output) = (directory.join("batch.sh"), directory.join("batch.out"));
-        let line = format!("{} sh {}", oshrun.display(), tell.display());
-        fs::write(&script, format!("#!/bin/sh\n{line}\n"))?;
-        let mut sbatch = cluster.command("sbatch");
-        hosts.enter(&mut sbatch);
-        sbatch.args(["--wait", "-N2", "-n4", "-o"]).arg(&output).arg(&script);
-        let ran = launch(&mut sbatch)?.succeeded()?;
-        is_expected(Ran { stdout: fs::read_to_string(&output)?, ..ran })
-    };
-    vec![trial(name.into(), missing, body)]
-}
-
 /// Open MPI's launcher.
 const MPIRUN: &str = "mpirun.openmpi";
 
@@ -357,9 +318,15 @@ fn under_mpirun(programs: &Programs) -> Vec<Trial> {
     trials
 }
 
+/// MPICH's launcher.
+const HYDRA: &str = "mpiexec.hydra";
+
+fn no_hydra() -> Option<&'static str> {
+    (!installed(HYDRA)).then_some("mpiexec.hydra of MPICH is not installed")
+}
+
 fn under_hydra(programs: &Programs) -> Vec<Trial> {
-    const HYDRA: &str = "mpiexec.hydra";
-    let missing = (!installed(HYDRA)).then_some("mpiexec.hydra of MPICH is not installed");
+    let missing = no_hydra();
     let mut trials = vec![];
     for (wanted, called) in [("auto", "PMI-1"), ("pmi2", "PMI-2")] {
         let (program, oshinfo) = (programs.checks[1].clone(), programs.tool("oshinfo"));
