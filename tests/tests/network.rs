@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
-use tombolo_tests::conformance::{BACK_ENDS, unavailable};
+use tombolo_tests::conformance::{self, BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
 use tombolo_tests::unless;
 
@@ -28,7 +28,9 @@ static NODES: LazyLock<Nodes> =
     LazyLock::new(|| Nodes::start(3).unwrap_or_else(|why| panic!("{why}")));
 
 fn main() {
-    run_trials(trials)
+    if !conformance::ran_as_asked(BACK_ENDS) {
+        run_trials(trials)
+    }
 }
 
 fn trials(prefix: &Path) -> Vec<Trial> {
@@ -75,10 +77,15 @@ fn trials(prefix: &Path) -> Vec<Trial> {
             (long.clone(), format!("long_transfers_over_a_slow_cable_end_over_{network}"));
         unless(missing.as_ref(), Trial::test(name, move || slow(&long, network)))
     });
+    let suites = [("tcp", &missing), ("ofi_tcp", &no_ofi)].map(|(back_end, missing)| {
+        let name = format!("transports_do_what_they_must_between_hosts_over_{back_end}");
+        let prefix = prefix.to_owned();
+        unless(missing.as_ref(), Trial::test(name, move || suite(&prefix, back_end)))
+    });
     let tools = tools.map(|trial| unless(missing.as_ref(), trial));
     let without_tcp = tool(prefix, "libfabric_is_used_where_tcp_is_left_out", tells_of_ofi);
     let without_tcp = unless(no_ofi.as_ref(), without_tcp);
-    programs.flat_map(places).chain(tools).chain(slow).chain([without_tcp]).collect()
+    programs.flat_map(places).chain(tools).chain(slow).chain(suites).chain([without_tcp]).collect()
 }
 
 fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {
@@ -259,6 +266,19 @@ fn slow(program: &Program, network: &str) -> Result<(), Failed> {
     oshrun.arg(program.executable()?).arg("40");
     nodes.enter(&mut oshrun);
     run(&mut oshrun, LIMIT)?.succeeded()?;
+    Ok(())
+}
+
+/// The suite of all transports, on two hosts; most of its cases have two PEs.
+fn suite(prefix: &Path, back_end: &str) -> Result<(), Failed> {
+    // As many as cases need.
+    for (places, n_pes) in [("n1:1,n2:1", 2), ("n1:2,n2:1", 3), ("n1:2,n2:2", 4)] {
+        let mut oshrun = Command::new(prefix.join("bin/oshrun"));
+        oshrun.args(["--host", places, "-x", "SHMEM_SYMMETRIC_SIZE=16m"]);
+        conformance::run_by(&mut oshrun, BACK_ENDS, back_end, false)?;
+        let said = on_login(oshrun)?.succeeded()?.stdout;
+        conformance::all_ran(back_end, n_pes, false, &said)?;
+    }
     Ok(())
 }
 
