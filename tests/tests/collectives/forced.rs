@@ -94,6 +94,22 @@ fn every_algorithm_over_mapped_memory() {
 }
 
 #[test]
+fn every_algorithm_by_copying_between_processes() {
+    every_algorithm(|asked, body| over("cma", 3, asked, body));
+}
+
+/// Between all PEs, and between those of two hosts, which share memory within.
+#[test]
+fn every_algorithm_over_tcp() {
+    let named = |transports| ("SHMEM_TRANSPORTS", transports);
+    every_algorithm(|asked, body| {
+        over("tcp", 3, &[asked[0], named("tcp")], body);
+        let asked = [asked[0], named("shm,tcp")];
+        across(ring::TWO_HOSTS_IN_BLOCKS, &["shm", "tcp"], 4, &asked, body);
+    });
+}
+
+#[test]
 fn every_algorithm_over_a_transport_without_order() {
     every_algorithm(|asked, body| {
         over("unordered", 3, &[asked[0], ("SHMEM_UNORDERED_SEED", "1")], body);
