@@ -11,20 +11,26 @@ use libtest_mimic::{Failed, Trial};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 use support::program::{LIMIT, run_trials};
 use support::{Ran, crate_dir, installed, run, scratch};
+use tombolo_tests::nodes::{self, Nodes};
 use tombolo_tests::unless;
 
 const ARRAYS: [&[&str]; 4] =
     [&["-n", "1"], &["-n", "3"], &["-n", "4"], &["-n", "4", "--hosts", "2"]];
 const ITS_OWN_TESTS: [&[&str]; 2] = [&["-n", "3"], &["-n", "2", "--hosts", "2"]];
+/// On hosts that have only files and a network in common.
+const ON_HOSTS: [&str; 2] = ["--host", "n1:2,n2:2"];
 /// Who is imported, and so initialised, first.
 const ORDERS: [&str; 2] = ["mpi", "shmem"];
 const MPICH: &str = "/usr/lib/x86_64-linux-gnu/libmpich.so.12";
 /// A compiler at work on a busy machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
+
+/// Jobs leave them as they are.
+static HOSTS: LazyLock<Result<Nodes, String>> = LazyLock::new(|| Nodes::start(2));
 
 fn main() {
     run_trials(trials)
@@ -54,6 +60,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let name = format!("NumPy arrays are in symmetric memory, with {}", job.join(" "));
         add(name, missing, Box::new(move |python| arrays(python, job)));
     }
+    let no_hosts = missing.or_else(nodes::unavailable);
+    let name = "NumPy arrays are in symmetric memory, on 2 hosts";
+    add(name.into(), no_hosts, Box::new(|python| arrays(python, &ON_HOSTS)));
+    let no_python = (!installed("python3")).then_some("needs python3");
+    let name = "ctypes finds the library on 2 hosts";
+    add(name.into(), no_python.or_else(nodes::unavailable), Box::new(by_ctypes));
     let no_mpirun = (!installed("mpirun.openmpi")).then_some("needs mpirun.openmpi");
     let no_mpich = (!Path::new(MPICH).exists()).then_some("needs libmpich.so.12");
     for order in ORDERS {
@@ -116,9 +128,24 @@ impl Python {
     fn job(&self, launcher: &str, options: &[&str]) -> Result<Command, String> {
         let site = self.site()?;
         let mut job = self.command(launcher);
-        job.env("PYTHONPATH", site).args(options).arg("python3");
+        job.env("PYTHONPATH", site).args(options);
+        if options == ON_HOSTS {
+            let named: Vec<_> = job.get_envs().map(|(name, _)| name.to_owned()).collect();
+            for name in &named {
+                job.arg("-x").arg(name);
+            }
+            goes_to_hosts(&mut job)?;
+        }
+        job.arg("python3");
         Ok(job)
     }
+}
+
+/// Has `oshrun` start its job from the login host of [`HOSTS`], where no other network stands in for TCP.
+fn goes_to_hosts(oshrun: &mut Command) -> Result<(), String> {
+    oshrun.args(["-x", "SHMEM_TRANSPORTS=shm,tcp"]);
+    HOSTS.as_ref().map_err(String::clone)?.enter(oshrun);
+    Ok(())
 }
 
 fn program(name: &str) -> PathBuf {
@@ -141,6 +168,18 @@ fn its_own_tests(python: &Python, job: &[&str]) -> Result<(), Failed> {
 fn arrays(python: &Python, job: &[&str]) -> Result<(), Failed> {
     let ran = run(python.job("oshrun", job)?.arg(program("arrays.py")), LIMIT)?.succeeded()?;
     match ran.stdout == "arrays: 840 elements, sum 352380\n" {
+        true => Ok(()),
+        false => Err(ran.account("expected the sum").into()),
+    }
+}
+
+/// As in the test of the tools on one host.
+fn by_ctypes(python: &Python) -> Result<(), Failed> {
+    let mut job = python.command("oshrun");
+    goes_to_hosts(job.args(ON_HOSTS))?;
+    job.arg("python3").arg(program("sums.py")).arg(python.prefix.join("lib/libtombolo.so.0"));
+    let ran = run(&mut job, LIMIT)?.succeeded()?;
+    match ran.stdout == "10\n" {
         true => Ok(()),
         false => Err(ran.account("expected the sum").into()),
     }
