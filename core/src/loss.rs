@@ -38,6 +38,9 @@ const DYING: Duration = Duration::from_millis(100);
 /// PE's process has ended, the launcher hears of it about when the connections break.
 const NEWS_FROM_ELSEWHERE: Duration = Duration::from_millis(500);
 
+/// Why a wait ends whose launcher has ended.
+pub(crate) const LAUNCHER_GONE: &str = "the launcher is gone";
+
 /// Part of the names of all routines that finalise the library.
 const FINALIZE: &str = "shmem_finalize";
 
@@ -211,16 +214,7 @@ impl World {
     #[cold]
     pub(crate) fn check_losses(&self, routine: &'static str, wait: &mut LongWait) {
         self.check_finalized(routine);
-        self.check_service(routine);
-        self.check_neighbour(routine);
-        let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
-        let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
-        let Some(first) = given_up.or_else(told) else { return };
-        if !self.goes_on() {
-            self.abort_lost(routine, first);
-        }
-        // Every one is warned of.
-        (0..self.n_pes()).for_each(|pe| _ = self.is_lost(pe));
+        let Some(first) = self.look_for_losses(routine) else { return };
         if self.losses().outlasts(wait, monotonic_ns()) {
             let seconds = GRACE.as_secs();
             self.stop_job(
@@ -228,6 +222,36 @@ impl World {
                 format_args!("{}; this wait has lasted {seconds} s since", self.loss_of(first)),
             );
         }
+    }
+
+    /// For a program that tests for something again and again in vain, every so often: ends the job where a
+    /// wait for that would, but goes on for as long as the program does where PEs are lost and it asked to go on.
+    /// Each test is over, so the program may do something else as well.
+    #[cold]
+    pub fn check_polls(&self, routine: &'static str) {
+        if !self.bootstrap().is_alive() {
+            self.stop_job(routine, LAUNCHER_GONE);
+        }
+        // A thread may go on testing while another one ends the process.
+        if self.board().left_after(self.pe()).is_none() {
+            self.check_finalized(routine);
+        }
+        _ = self.look_for_losses(routine);
+    }
+
+    /// The first PE that is lost, if the program asked to go on. Otherwise ends the job if one is.
+    fn look_for_losses(&self, routine: &'static str) -> Option<usize> {
+        self.check_service(routine);
+        self.check_neighbour(routine);
+        let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
+        let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
+        let first = given_up.or_else(told)?;
+        if !self.goes_on() {
+            self.abort_lost(routine, first);
+        }
+        // Every one is warned of.
+        (0..self.n_pes()).for_each(|pe| _ = self.is_lost(pe));
+        Some(first)
     }
 
     /// Ends the job when this PE can ask another nothing any more, or answer it nothing, though it is not

@@ -28,6 +28,9 @@ const LONG_REST: Duration = Duration::from_millis(5);
 /// [`Patience::polls_every`] of a PE that has a processor alone.
 const POLLS_EVERY: Duration = Duration::from_micros(6);
 
+/// Time between two looks if what a program waits for can still come.
+const CHECK_EVERY_NS: u64 = 100_000_000;
+
 /// What a PE is waiting for, shown when the job hangs.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -272,7 +275,7 @@ impl Patience {
             std::thread::sleep(nap);
             nap = (nap * 2).min(self.sleep_max);
             let now = monotonic_ns();
-            if now.saturating_sub(checked) > 100_000_000 {
+            if now.saturating_sub(checked) > CHECK_EVERY_NS {
                 checked = now;
                 every_so_often();
             }
@@ -374,19 +377,31 @@ pub fn processors(pes: usize) -> u32 {
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
 /// that tests in a loop of its own waits no less than one in a waiting call.
 #[derive(Debug, Default)]
-pub struct Polls(AtomicU64);
+pub struct Polls {
+    /// Polls in vain since one that was not.
+    in_a_row: AtomicU64,
+    /// All polls in vain, so that also programs that find one thing while they wait for another are
+    /// checked.
+    in_vain: AtomicU64,
+    /// When the program was last checked, 0 before the first time.
+    checked: AtomicU64,
+}
 
 impl Polls {
     /// Nothing polled yet.
     pub const fn new() -> Polls {
-        Polls(AtomicU64::new(0))
+        Polls {
+            in_a_row: AtomicU64::new(0),
+            in_vain: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
+        }
     }
 
     /// The program found what it polled for.
     #[inline]
     pub fn found(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
+        if self.in_a_row.load(Ordering::Relaxed) != 0 {
+            self.in_a_row.store(0, Ordering::Relaxed);
         }
     }
 
@@ -395,12 +410,32 @@ impl Polls {
     /// it is the first time in a row.
     pub fn in_vain(&self, patience: &Patience, give_way: impl FnOnce(bool)) {
         // Threads that poll at the same time may lose counts; it is only a measure.
-        let polls = self.0.load(Ordering::Relaxed);
-        self.0.store(polls + 1, Ordering::Relaxed);
+        let polls = self.in_a_row.load(Ordering::Relaxed);
+        self.in_a_row.store(polls + 1, Ordering::Relaxed);
         let spins = patience.spin_ns.max(patience.checks.into());
         if polls >= spins {
             give_way(polls == spins);
         }
+    }
+
+    /// For each poll in vain: whether it is time to look if what the program polls for can still come. That
+    /// is at most once in the time between two looks of a waiting call, and the clock is read so rarely that polls
+    /// hardly take longer for it.
+    pub fn is_check_due(&self, clock: impl FnOnce() -> u64) -> bool {
+        /// Polls for each reading of the clock.
+        const EVERY: u64 = 16;
+        let polls = self.in_vain.load(Ordering::Relaxed).wrapping_add(1);
+        self.in_vain.store(polls, Ordering::Relaxed);
+        if !polls.is_multiple_of(EVERY) {
+            return false;
+        }
+        let (now, checked) = (clock(), self.checked.load(Ordering::Relaxed));
+        let is_due = now.saturating_sub(checked) > CHECK_EVERY_NS;
+        if is_due {
+            self.checked.store(now, Ordering::Relaxed);
+        }
+        // The first time a program may just have begun.
+        is_due && checked != 0
     }
 }
 
@@ -508,6 +543,23 @@ mod tests {
             assert!(!left || others);
             assert!(left || !others || looks < 1_000);
         });
+    }
+
+    #[test]
+    fn polls_in_vain_are_checked_ten_times_a_second_and_seldom_read_the_clock() {
+        let (polls, mut readings) = (Polls::new(), 0);
+        // One in a millisecond, of a program that finds something else each time.
+        let checks = (1..=10_000u64).filter(|ms| {
+            polls.found();
+            polls.is_check_due(|| {
+                readings += 1;
+                ms * 1_000_000
+            })
+        });
+        let checks: Vec<u64> = checks.collect();
+        assert!((80..100).contains(&checks.len()), "{checks:?}");
+        assert!(checks.windows(2).all(|pair| pair[1] - pair[0] > 100));
+        assert_eq!(readings, 10_000 / 16);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
 use crate::load::{Load, Loads};
-use crate::loss::{LongWait, Losses, Neighbour};
+use crate::loss::{LAUNCHER_GONE, LongWait, Losses, Neighbour};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::reroute::{Dropped, Observer};
@@ -511,7 +511,7 @@ impl World {
         let mut long = LongWait::new(since);
         let mut check = || {
             if !self.bootstrap.is_alive() {
-                self.stop_job(waiting.routine, "the launcher is gone");
+                self.stop_job(waiting.routine, LAUNCHER_GONE);
             }
             self.check_losses(waiting.routine, &mut long);
         };

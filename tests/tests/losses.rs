@@ -148,9 +148,15 @@ fn data_arrive_without(
 
 /// Lost PEs end the job: at once if nobody asks to go on, if a wait would last for ever, and if a
 /// lock would be free for everybody.
-fn ends_with_losses(program: &Arc<Program>) -> [Trial; 3] {
-    let cases: [(_, _, _, &[&str]); 3] = [
+fn ends_with_losses(program: &Arc<Program>) -> [Trial; 4] {
+    let cases: [(_, _, _, &[&str]); 4] = [
         ("by default", ENDING, "barrier", &["PE 2 on ", "cannot be reached any more"]),
+        (
+            "by default while the others test a variable",
+            ENDING,
+            "test",
+            &["shmem_long_test", "PE 2 on ", "cannot be reached any more"],
+        ),
         ("when a wait lasts too long", GOING_ON, "barrier", &["PE 2 on ", "lasted 10 s since"]),
         ("when a lock is lost", GOING_ON, "locks", &["shmem_set_lock", "is lost with PE 2"]),
     ];

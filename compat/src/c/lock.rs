@@ -3,7 +3,7 @@
 
 use super::fast::TABLES;
 use super::slow;
-use super::wait::POLLS;
+use super::wait::{POLLS, in_vain};
 use crate::library::library;
 use crate::profile;
 use std::ffi::{c_int, c_long};
@@ -46,9 +46,7 @@ pub unsafe fn test(routine: &'static str, lock: *mut c_long) -> bool {
         if free {
             POLLS.found();
         } else {
-            POLLS.in_vain(library.world.patience(), |first| {
-                profile::give_way(routine, Reason::Lock, first);
-            });
+            in_vain(&library.world, routine, Reason::Lock);
         }
         free
     })

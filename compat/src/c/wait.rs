@@ -12,8 +12,9 @@ use crate::library::library;
 use crate::profile::{self, State};
 use std::ffi::{c_int, c_long, c_short, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tombolo_core::Waiting;
+use tombolo_core::board::monotonic_ns;
 use tombolo_core::wait::{Polls, Reason};
+use tombolo_core::{Waiting, World};
 
 macro_rules! one_variable {
     ($name:ident, $ty:ty) => {
@@ -394,11 +395,17 @@ fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R
     let found = ask();
     match found {
         Some(_) => POLLS.found(),
-        None => POLLS.in_vain(world.patience(), |first| {
-            profile::give_way(routine, Reason::Variable, first);
-        }),
+        None => in_vain(world, routine, Reason::Variable),
     }
     found
+}
+
+/// A test of the program, of a variable or a lock, has found nothing. It may be one of a loop that waits.
+pub fn in_vain(world: &World, routine: &'static str, reason: Reason) {
+    POLLS.in_vain(world.patience(), |first| profile::give_way(routine, reason, first));
+    if POLLS.is_check_due(monotonic_ns) {
+        world.check_polls(routine);
+    }
 }
 
 /// The variables of a call on many: those of `ivars` that `status` does not exclude.

@@ -2,7 +2,8 @@
 /* PEs that go on when others are lost. Argument 1 has a letter per PE: those of the same letter can
  * reach each other to the end, and all others are lost; PEs of letters x and d are killed from outside,
  * those of letter k by themselves. With argument 2, the survivors wait at last for everybody in a
- * "barrier", which must not last for ever, or use "locks" that lie at all PEs. */
+ * "barrier", which must not last for ever, or use "locks" that lie at all PEs; or they do nothing but
+ * "test" a variable that a lost PE would have to change. */
 #include <shmemx.h>
 #include <signal.h>
 #include <unistd.h>
@@ -126,6 +127,8 @@ int main(int argc, char **argv) {
     FILE *file = under_way ? fopen(under_way, "w") : NULL;
     if (file) fclose(file);
 
+    while (argc > 2 && strcmp(argv[2], "test") == 0 && !shmem_long_test(counter, SHMEM_CMP_EQ, 1))
+        ;
     keep_busy_until_lost(noise, counter + 1, sink);
     check_drops();
     int survivors = 0;

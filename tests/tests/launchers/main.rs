@@ -174,12 +174,14 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
             }
         }));
         // By default srun leaves the other PEs alone.
-        for option in ["-K", "--kill-on-bad-exit=0"] {
+        const ALONE: &str = "--kill-on-bad-exit=0";
+        let ways = [("-K", ""), (ALONE, ""), (ALONE, "variable"), (ALONE, "lock")];
+        for (option, tests) in ways {
             let (program, srun) = (programs.killed.clone(), srun.clone());
-            let name = format!("a killed PE ends a job of srun {mpi} {option}");
+            let name = format!("a killed PE ends a job of srun {mpi} {option} {tests}");
             trials.push(trial(name, missing, move || {
                 let mut srun = srun(&["-n3", mpi, option], &[])?;
-                fails(launch(srun.arg(program.executable()?))?).map(drop)
+                fails(launch(srun.arg(program.executable()?).arg(tests))?).map(drop)
             }));
         }
         let (oshrun, oshinfo) = (programs.tool("oshrun"), programs.tool("oshinfo"));
