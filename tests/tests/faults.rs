@@ -19,13 +19,14 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 25] = [
+const CASES: [(&str, Case); 26] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
     ("a_death_that_others_see_first_is_told_by_the_launcher", a_death_is_told),
     ("a_second_finalize_is_ignored", a_second_finalize_is_ignored),
     ("a_second_finalize_is_an_error_while_arguments_are_checked", a_second_finalize_is_checked),
+    ("an_error_ends_a_job_that_reads_its_input", an_error_ends_a_reader),
     ("any_end_after_finalize_is_clean", any_end_after_finalize_is_clean),
     ("no_end_before_finalize_is_clean", no_end_before_finalize_is_clean),
     ("a_state_can_be_saved_after_an_interrupt", a_state_can_be_saved),
@@ -179,6 +180,14 @@ fn any_end_after_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
     }
     let ran = programs.faults.launch(2, &["leave", "_exit-3"], &[])?;
     expect(ran.code == Some(3), &ran, "the program's code")
+}
+
+/// A thread that waits for a line keeps a lock that whoever flushes all streams takes.
+fn an_error_ends_a_reader(programs: &Programs) -> Result<(), Failed> {
+    let limit = LIMIT / 3;
+    let ran = programs.faults.launch_within(limit, &[], 2, &["reading"], &[UNTUNED])?;
+    expect(ran.code == Some(1) && ran.stderr.contains("cmp = -1"), &ran, "an error")?;
+    expect(ran.stdout.contains("before the end"), &ran, "what was printed")
 }
 
 fn a_death_is_told(programs: &Programs) -> Result<(), Failed> {

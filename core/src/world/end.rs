@@ -5,8 +5,15 @@ use super::World;
 use crate::board::State;
 use crate::bootstrap::Bootstrap;
 use crate::error::{Result, report};
+use crate::threads::spawn_without_signals;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+/// How long output may take that nobody has to read before the job ends without it.
+const FLUSH: Duration = Duration::from_secs(1);
+/// Time between two looks if it is out.
+const TURN: Duration = Duration::from_millis(10);
 
 /// The end of the job that the program has asked for, or 0: the thread that ends the process in its
 /// upper half, the exit code in its lower half.
@@ -82,10 +89,41 @@ pub fn await_end() -> ! {
 
 /// Lets the program's output out, then asks the launcher to end the job.
 pub fn flush_and_abort(bootstrap: &dyn Bootstrap, code: i32) {
-    // SAFETY: flushing all streams is allowed at any time.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    flush();
     await_readers();
     bootstrap.abort(code);
+}
+
+/// Lets the output of the C library out. That takes the lock of every stream, and another thread of the program may
+/// keep one for good, such as that of the standard input while it waits for a line: for who only holds a lock this
+/// waits no longer than [`FLUSH`], for whoever is to read the output as long as it takes.
+fn flush() {
+    // SAFETY: flushing all streams is allowed at any time.
+    let flush_all = || unsafe { libc::fflush(std::ptr::null_mut()) };
+    let (done, flushed) = channel();
+    let helper = spawn_without_signals("shmem-flush", move || {
+        flush_all();
+        // Who waited may have given up.
+        let _ = done.send(());
+    });
+    if helper.is_err() {
+        flush_all();
+        return;
+    }
+    let mut waited = Duration::ZERO;
+    while waited < FLUSH && flushed.recv_timeout(TURN) == Err(RecvTimeoutError::Timeout) {
+        if is_writable(1) && is_writable(2) {
+            waited += TURN;
+        }
+    }
+}
+
+/// Whether writing there does not wait for a reader.
+fn is_writable(fd: i32) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready != 0
 }
 
 /// Waits, for a tenth of a second at most, until somebody has read what this process wrote to its

@@ -90,6 +90,13 @@ static void *work(void *unused) {
     return NULL;
 }
 
+/* Has the standard input locked: nobody types a line. */
+static void *read_line(void *unused) {
+    (void)unused;
+    (void)getchar();
+    return NULL;
+}
+
 /* The first descriptor of a memory file of this name, or -1. */
 static int memory_file(const char *name) {
     for (int fd = 0; fd < 100; fd++) {
@@ -266,6 +273,17 @@ int main(int argc, char **argv) {
             shmem_putmem_nbi(heap, words, sizeof words, 0);
             shmem_quiet();
         }
+    }
+    CASE("reading") {
+        int ends[2];
+        pthread_t reader;
+        CHECK_EQ(pipe(ends), 0);
+        CHECK_EQ(dup2(ends[0], 0), 0);
+        CHECK_EQ(pthread_create(&reader, NULL, read_line, NULL), 0);
+        while (ftrylockfile(stdin) == 0) funlockfile(stdin);
+        printf("output of PE %d before the end\n", me); /* not flushed: the error does */
+        shmem_sync_all();
+        shmem_long_wait_until((long *)check_alloc(1, sizeof(long)), -1, 0);
     }
     CASE("tracers") printf("PE %d: %ld\n", me, permissions);
     CASE("shrink") {
