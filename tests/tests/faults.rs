@@ -19,13 +19,14 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 27] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
     ("a_death_that_others_see_first_is_told_by_the_launcher", a_death_is_told),
     ("a_second_finalize_is_ignored", a_second_finalize_is_ignored),
     ("a_second_finalize_is_an_error_while_arguments_are_checked", a_second_finalize_is_checked),
+    ("a_pe_that_gets_no_memory_ends_the_start_at_once", a_pe_without_memory_ends_the_start),
     ("an_error_ends_a_job_that_reads_its_input", an_error_ends_a_reader),
     ("any_end_after_finalize_is_clean", any_end_after_finalize_is_clean),
     ("no_end_before_finalize_is_clean", no_end_before_finalize_is_clean),
@@ -180,6 +181,23 @@ fn any_end_after_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
     }
     let ran = programs.faults.launch(2, &["leave", "_exit-3"], &[])?;
     expect(ran.code == Some(3), &ran, "the program's code")
+}
+
+/// The first PE of the host waits for all others to ask for their memory: none that cannot keeps it waiting.
+fn a_pe_without_memory_ends_the_start(programs: &Programs) -> Result<(), Failed> {
+    let little = scratch("memory").join("meminfo");
+    fs::write(&little, "MemTotal: 2048 kB\n")?;
+    let little = little.to_string_lossy();
+    let cases = [
+        ("FAULTS_MEMORY", &*little, "per PE, but the memory of this machine is 2 MiB"),
+        ("FAULTS_CONNECT", "refused", "sharing memory with the PEs of this host"),
+    ];
+    for (name, value, says) in cases {
+        let limit = LIMIT / 2;
+        let ran = programs.faults.launch_within(limit, &[], 3, &[], &[(name, value), UNTUNED])?;
+        expect(ran.code == Some(1) && ran.stderr.contains(says), &ran, says)?;
+    }
+    Ok(())
 }
 
 /// A thread that waits for a line keeps a lock that whoever flushes all streams takes.

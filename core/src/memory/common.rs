@@ -48,6 +48,15 @@ pub struct Parts {
     pub slots: Option<Slots>,
 }
 
+/// Why a PE has no part in the memory of its host.
+#[derive(Debug)]
+pub enum Failure {
+    /// The others have none either, or the first one of the host says why.
+    OfAll(Error),
+    /// The others may go on, or wait for this PE.
+    Own(Error),
+}
+
 /// How the files of a host are divided.
 struct Layout {
     /// Where the parts of this PE begin, heap first.
@@ -154,30 +163,36 @@ impl Host {
 
     /// Collective among the PEs of a host: the parts of the one at index `me`. `needs` are those of
     /// all, by index.
-    pub fn parts(self, needs: &[&Need], me: usize, limit: Duration) -> Result<Parts> {
-        let too_long =
-            || Error::Memory("the symmetric heaps (SHMEM_SYMMETRIC_SIZE) are too large".into());
+    pub fn parts(self, needs: &[&Need], me: usize, limit: Duration) -> Result<Parts, Failure> {
+        let too_long = || {
+            let what = "the symmetric heaps (SHMEM_SYMMETRIC_SIZE) are too large";
+            Failure::OfAll(Error::Memory(what.into()))
+        };
         let together = needs.iter().all(|need| !need.address.is_empty());
         if !together || needs.len() == 1 {
             let layout = Layout::of(&needs[me..=me], 0).ok_or_else(too_long)?;
-            return layout.parts(layout.make()?);
+            return layout.make().and_then(|files| layout.parts(files)).map_err(Failure::OfAll);
         }
         if let Some(why) = handout::two_users(needs.iter().map(|need| &*need.address)) {
-            return Err(Error::Memory(why));
+            return Err(Failure::OfAll(Error::Memory(why)));
         }
         let layout = Layout::of(needs, me).ok_or_else(too_long)?;
         let exchanging = |e| Error::system("sharing memory with the PEs of this host", e);
         let listener = self.listener.filter(|_| me == 0);
         let Some(listener) = listener else {
-            return match handout::fetch(&needs[0].address, limit).map_err(exchanging)? {
-                Ok(files) => layout.parts(files),
-                Err(why) => Err(Error::Memory(why)),
+            return match handout::fetch(&needs[0].address, limit) {
+                Ok(Ok(files)) => layout.parts(files).map_err(Failure::Own),
+                Ok(Err(why)) => Err(Failure::OfAll(Error::Memory(why))),
+                Err(e) if handout::is_of_first(&e) => Err(Failure::OfAll(exchanging(e))),
+                Err(e) => Err(Failure::Own(exchanging(e))),
             };
         };
         let made = layout.make();
         let files: Files = made.map_err(|why| why.to_string());
-        listener.hand_out(&files, needs.len() - 1, limit).map_err(exchanging)?;
-        layout.parts(files.map_err(Error::Memory)?)
+        let handed_out = listener.hand_out(&files, needs.len() - 1, limit);
+        handed_out.map_err(|e| Failure::Own(exchanging(e)))?;
+        let files = files.map_err(|why| Failure::OfAll(Error::Memory(why)))?;
+        layout.parts(files).map_err(Failure::Own)
     }
 }
 

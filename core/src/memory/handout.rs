@@ -215,6 +215,13 @@ pub fn fetch(address: &[u8], limit: Duration) -> io::Result<Files> {
     })
 }
 
+/// Whether this error of [`fetch`] is that of a first PE that has ended or gives nothing, which tells why by itself.
+pub fn is_of_first(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, TimedOut, UnexpectedEof};
+    let kinds = [BrokenPipe, ConnectionRefused, ConnectionReset, TimedOut, UnexpectedEof];
+    kinds.contains(&error.kind())
+}
+
 fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Files> {
     let mut message = [0u8; MESSAGE_MAX];
     let mut space = nix::cmsg_space!([i32; FILES_MAX]);
@@ -230,12 +237,19 @@ fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Files> {
                         files.extend(fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }));
                     }
                 }
+                // The kernel drops descriptors for which there is no room.
+                if received.flags.contains(MsgFlags::MSG_CTRUNC) {
+                    return Err(Errno::EMFILE.into());
+                }
                 break (received.bytes, files);
             }
             Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
     };
+    if bytes == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has gone away"));
+    }
     parse(&message[..bytes], token, files)
         .ok_or_else(|| io::Error::other("a process that is not of this job answered"))
 }

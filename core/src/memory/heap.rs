@@ -39,18 +39,22 @@ impl Heap {
     /// Reserves a heap of `config.symmetric_size` bytes behind a control area of `control` bytes, in a
     /// memory file of its own.
     pub fn reserve(config: &Config, control: usize) -> Result<Heap> {
-        Heap::check(config, 1, true)?;
+        Heap::check(config)?;
         let len = Heap::length(config, control)?;
         let part = Part::alone("tombolo-heap", "the symmetric heap (SHMEM_SYMMETRIC_SIZE)", len)?;
         Heap::of(part, config, control)
     }
 
-    /// Compares what is asked for with what there is, before anything is touched.
-    ///
-    /// `local_pes` PEs share the host's memory: more than it has for one PE is an error, more for
-    /// all of them together a warning where `warns` is set, as it is on one of them (untouched memory costs nothing).
-    pub fn check(config: &Config, local_pes: usize, warns: bool) -> Result<()> {
-        check(config.symmetric_size, local_pes, warns)
+    /// Compares what is asked for with what there is, before anything is touched: an error if that is not enough
+    /// for one PE.
+    pub fn check(config: &Config) -> Result<()> {
+        check(config.symmetric_size)
+    }
+
+    /// Warns if there is less than `local_pes` PEs, which share the host's memory, may use together. For one of
+    /// them; no error, as memory that nobody touches costs nothing.
+    pub fn warn_of_all(config: &Config, local_pes: usize) {
+        warn_of_all(config.symmetric_size, local_pes);
     }
 
     /// Length of a heap of `config.symmetric_size` bytes with a control area of `control` bytes.
@@ -195,24 +199,32 @@ impl Drop for Heap {
     }
 }
 
-fn check(asked: Bytes, local_pes: usize, warns: bool) -> Result<()> {
-    let Some(limit) = limits::memory_limit() else { return Ok(()) };
-    let (source, there) = (&limit.source, mebibytes(limit.bytes));
-    if asked.0 > limit.bytes {
-        return Err(Error::Memory(format!(
-            "SHMEM_SYMMETRIC_SIZE={asked} asks for {} per PE, but the {source} is {there}; \
+fn check(asked: Bytes) -> Result<()> {
+    match limits::memory_limit() {
+        Some(limit) if asked.0 > limit.bytes => Err(Error::Memory(format!(
+            "SHMEM_SYMMETRIC_SIZE={asked} asks for {} per PE, but the {} is {}; \
              set SHMEM_SYMMETRIC_SIZE to less",
-            mebibytes(asked.0)
-        )));
+            mebibytes(asked.0),
+            limit.source,
+            mebibytes(limit.bytes)
+        ))),
+        _ => Ok(()),
     }
+}
+
+fn warn_of_all(asked: Bytes, local_pes: usize) {
     let all = asked.0.saturating_mul(local_pes as u64);
-    if warns && all > limit.bytes && asked.0 > 1 << 30 {
+    if asked.0 > 1 << 30
+        && let Some(limit) = limits::memory_limit()
+        && all > limit.bytes
+    {
         tracing::warn!(
-            "{local_pes} PEs with SHMEM_SYMMETRIC_SIZE={asked} may use more than the {source}, \
-             {there}, if they touch all of it"
+            "{local_pes} PEs with SHMEM_SYMMETRIC_SIZE={asked} may use more than the {}, \
+             {}, if they touch all of it",
+            limit.source,
+            mebibytes(limit.bytes)
         );
     }
-    Ok(())
 }
 
 fn mebibytes(bytes: u64) -> String {

@@ -15,7 +15,7 @@ use crate::copier::{self, Copier};
 use crate::error::{Error, Result};
 use crate::load::{Load, Loads};
 use crate::loss::{Losses, Neighbour};
-use crate::memory::common::{Host, Need, Part, Parts};
+use crate::memory::common::{Failure, Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::route::{Channel, PeerRoutes, Routes};
@@ -43,7 +43,10 @@ impl World {
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
-        let parts = parts(&job, host, &local, &needs).map_err(refuse)?;
+        let parts = parts(&job, host, &local, &needs).map_err(|failure| match failure {
+            Failure::OfAll(why) => refuse(why),
+            Failure::Own(why) => why,
+        })?;
         let bootstrap: Arc<dyn Bootstrap> = match parts.slots {
             Some(slots) if local.len() == n_pes => Arc::new(OnHost::new(bootstrap, slots)),
             _ => bootstrap,
@@ -172,7 +175,9 @@ fn copier(overlap: Least, processors: u32) -> Option<Copier> {
 }
 
 /// What this PE needs of the memory of its host, and where it listens for who gets memory from it.
+/// An error if its host has not so much: what a cgroup leaves it may differ from what it leaves others.
 fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) -> Result<Need> {
+    Heap::check(config)?;
     let statics = match config.static_data {
         Static::Remap if share_statics => StaticData::need()?,
         Static::Auto if share_statics => StaticData::need().unwrap_or(0),
@@ -182,9 +187,11 @@ fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) ->
 }
 
 /// Collective among the PEs of a host: the parts of this one in its memory files.
-fn parts(job: &Job<'_>, host: Host, local: &[u32], needs: &[Need]) -> Result<Parts> {
+fn parts(job: &Job<'_>, host: Host, local: &[u32], needs: &[Need]) -> Result<Parts, Failure> {
     let me = job.localities[job.pe].local_index as usize;
-    Heap::check(job.config, local.len(), me == 0)?;
+    if me == 0 {
+        Heap::warn_of_all(job.config, local.len());
+    }
     let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
     host.parts(&needs, me, job.config.start_timeout)
 }
