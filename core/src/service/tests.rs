@@ -411,6 +411,23 @@ mod checked {
         });
     }
 
+    /// Also where the program, which polls just then, has looked before the request was there.
+    #[test]
+    fn loom_a_request_is_answered_though_the_program_has_just_polled() {
+        check(|| {
+            let local = Local(shared(), true);
+            let variable = std::sync::atomic::AtomicU64::new(5);
+            // SAFETY: both outlive the service, which is dropped below.
+            let service = Arc::new(unsafe { local.serve(&variable) });
+            let polled = service.clone();
+            let program = sync::thread::spawn(move || polled.poll());
+            assert_eq!(local.ask(&Requester::new(), amo(0, ADD)), Some(5));
+            program.join().expect("no panic");
+            drop(service);
+            assert_eq!(variable.into_inner(), 8);
+        });
+    }
+
     #[test]
     fn loom_a_refusal_reaches_its_requester_and_the_service_ends() {
         check(|| {

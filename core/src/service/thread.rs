@@ -74,13 +74,24 @@ const SHARED_NS: u64 = 100_000_000;
 /// is it need not wait for the end of the turn of a program that computes (Linux 6.12 on).
 const TURN_NS: u64 = 100_000;
 /// Polls by the program between two looks of the thread that are too few to leave serving to it.
-const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
+const RARELY: u64 = 8;
 /// See [`Polled::look`].
 const BETWEEN: u32 = 8;
 /// Shortest and longest sleep when nothing tells of work.
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
 const SLEEP: Duration = Duration::from_millis(if cfg!(loom) { 1 } else { 1000 });
+
+/// What has become of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// There were some.
+    Given,
+    /// There were none.
+    Idle,
+    /// Somebody else looks for them, and may have looked already where one has just arrived.
+    Taken,
+}
 
 /// What the thread does next, in a time without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,9 +364,18 @@ impl<W: Wire> Shared<W> {
     }
 
     /// Answers requests, unless somebody else is at it.
-    fn answer(&self) -> bool {
-        let server = self.server.as_ref().and_then(|server| server.try_lock().ok());
-        server.is_some_and(|mut server| server.serve())
+    fn answer(&self) -> Answer {
+        let Some(server) = &self.server else { return Answer::Idle };
+        match server.try_lock() {
+            Ok(mut server) => {
+                if server.serve() {
+                    Answer::Given
+                } else {
+                    Answer::Idle
+                }
+            }
+            Err(_) => Answer::Taken,
+        }
     }
 
     fn run(&self) {
@@ -399,7 +419,8 @@ impl<W: Wire> Shared<W> {
                 polled = None;
             }
             let moved = self.transports.as_ref().is_some_and(|transports| transports.progress());
-            if self.answer() || moved {
+            let answer = self.answer();
+            if answer == Answer::Given || moved {
                 lull.end();
                 nap = NAP[0];
                 work.looked(true, self.told.get());
@@ -419,6 +440,8 @@ impl<W: Wire> Shared<W> {
                         leave_processor();
                     }
                 }
+                // Who rang may have done so before this look.
+                Next::Sleep if answer == Answer::Taken => self.nap(rings),
                 Next::Sleep => {
                     if self.sleep(rings, nap) {
                         // Transfers that need nothing but polls come in several pieces as a rule.
@@ -427,6 +450,16 @@ impl<W: Wire> Shared<W> {
                     nap = (nap * 2).min(NAP[1]);
                 }
             }
+        }
+    }
+
+    /// Sleeps for a moment, or until somebody rings.
+    fn nap(&self, rings: u32) {
+        if cfg!(loom) {
+            // Sleep on the bell has no end of its own there.
+            thread::yield_now();
+        } else {
+            self.bell().rings.wait(rings, NAP[0]);
         }
     }
 
