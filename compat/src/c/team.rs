@@ -105,7 +105,9 @@ routines! {
         }
         let team_kept = team.keep(library, ROUTINE);
         profile::within(ROUTINE, 0, |library| {
-            for context in library.objects().remove_contexts_of(&team_kept) {
+            // Other threads use the objects while this one waits.
+            let contexts = library.objects().remove_contexts_of(&team_kept);
+            for context in contexts {
                 library.world.quiet(context.context(), ROUTINE);
             }
             teams::destroy(&library.world, &team_kept, ROUTINE);
