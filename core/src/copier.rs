@@ -21,6 +21,9 @@ const CHUNK: usize = 64 << 10;
 const LOOKS: Duration = Duration::from_micros(50);
 /// How long it leaves the processor of a program on which it was woken.
 const NAP: Duration = Duration::from_micros(20);
+/// How many times in a row: it may be allowed no other processor, and the program may wait there without knowing of
+/// the copy.
+const NAPS: u32 = 50;
 
 /// The shortest copies that are for the copier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,16 +170,17 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut since = Instant::now();
+        let (mut since, mut naps) = (Instant::now(), 0);
         while !self.stop.load(Ordering::Relaxed) {
             if self.slots.iter().any(Slot::has_some) {
                 // With a chunk in hand it would hold up the program, which can copy as well.
-                if processor() == self.processor.load(Ordering::Relaxed) {
+                if naps < NAPS && processor() == self.processor.load(Ordering::Relaxed) {
                     thread::sleep(NAP);
+                    naps += 1;
                     continue;
                 }
                 self.help();
-                since = Instant::now();
+                (since, naps) = (Instant::now(), 0);
             } else if since.elapsed() < LOOKS {
                 std::hint::spin_loop();
             } else {
@@ -254,6 +258,8 @@ impl Drop for Copier {
 mod tests {
     use super::*;
     use crate::transport::Status;
+    use nix::sched::{CpuSet, sched_setaffinity};
+    use nix::unistd::Pid;
 
     const ALL: Least = Least { awake: 1, asleep: 1 };
 
@@ -329,6 +335,29 @@ mod tests {
             }
             assert!(dest == source);
         }
+    }
+
+    /// The thread is where the program is then, and shares its processor with it.
+    #[test]
+    #[cfg_attr(miri, ignore = "it binds a thread to a processor")]
+    fn the_thread_goes_on_where_it_has_no_processor_of_its_own() {
+        let me = Pid::from_raw(0);
+        let mut here = CpuSet::new();
+        here.set(processor()).unwrap();
+        let pinned = thread::spawn(move || {
+            sched_setaffinity(me, &here).unwrap();
+            let (stream, source) = (Stream::new(0, true), vec![3; 10 * CHUNK]);
+            let mut dest = vec![0; source.len()];
+            let copier = Copier::new(ALL);
+            assert_eq!(copy(&copier, &stream, &mut dest, &source), Status::Pending);
+            let begun = Instant::now();
+            while !stream.is_quiet() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "nobody copies");
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(dest == source);
+        });
+        pinned.join().unwrap();
     }
 
     #[test]

@@ -104,11 +104,14 @@ impl World {
         });
     }
 
-    /// Copies what is left, and waits for what others copy.
+    /// Copies what is left, and waits for what others copy. Another thread of a shared context may enter a copy
+    /// meanwhile and then wait for this one.
     pub(super) fn until_copied(&self, stream: &Stream, routine: &'static str) {
-        if let Some(copier) = &self.copier {
-            copier.help();
-        }
-        self.until(routine, self.pe(), Reason::Completion, || stream.is_quiet());
+        self.until(routine, self.pe(), Reason::Completion, || {
+            stream.is_quiet() || {
+                self.copier.iter().for_each(Copier::help);
+                stream.is_quiet()
+            }
+        });
     }
 }
