@@ -146,7 +146,7 @@ pub fn leave(routine: &'static str) {
             let world = &library(routine).world;
             synchronise(world, routine);
             if world.goes_on()
-                && let Err(error) = world.bootstrap().barrier_at_end()
+                && let Err(error) = world.leave_together(routine, false)
             {
                 fail(routine, &error);
             }
@@ -293,8 +293,8 @@ fn announce(world: &World) {
 }
 
 /// Completes this PE's operations and waits for all others, which a program that goes on without
-/// lost PEs leaves to the launcher: some PEs may not know of a loss yet, and would wait for those
-/// that do.
+/// lost PEs leaves to [`World::leave_together`]: some PEs may not know of a loss yet, and would wait
+/// for those that do.
 fn synchronise(world: &World, routine: &'static str) {
     if world.goes_on() {
         world.quiet(world.context(), routine);
@@ -324,7 +324,7 @@ fn wind_up(process: &Process, routine: &'static str) {
 fn part(process: &Process, routine: &'static str) -> Result<()> {
     wind_up(process, routine);
     let world = &library(routine).world;
-    world.bootstrap().barrier_at_end()?;
+    world.leave_together(routine, true)?;
     if let Some(job) = &process.job {
         job.board.announce(world.pe(), State::Finished);
     }

@@ -26,7 +26,7 @@ pub const REQUESTS_MAX: usize = 2;
 
 /// Length of the control area of a job of `n_pes` PEs, in bytes.
 pub const fn len(n_pes: usize) -> usize {
-    compared(n_pes, n_pes + 1)
+    left(n_pes, n_pes)
 }
 
 const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM);
@@ -78,4 +78,9 @@ pub const fn arrival(n_pes: usize, pe: usize) -> usize {
 /// what this PE passes, then one for each of `n_pes` PEs.
 pub const fn compared(n_pes: usize, index: usize) -> usize {
     arrival(n_pes, n_pes) + index * LINE
+}
+
+/// Offset of the line in which PE `pe` of `n_pes` tells that it is about to leave, where no launcher does.
+pub const fn left(n_pes: usize, pe: usize) -> usize {
+    compared(n_pes, n_pes + 1) + pe * LINE
 }

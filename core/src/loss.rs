@@ -14,14 +14,15 @@
 //! default it ends the job, else it names the PE and marks it on the status board. The same holds
 //! for it, but that memory shared with it stays as the PE left it: operations go there as before. Other launchers may
 //! leave a job alone of which a process has died, as `srun` does without `--kill-on-bad-exit`. There each PE looks after
-//! the next one of its host, and ends the job when that is gone.
+//! the next one of its host, and ends the job when that is gone; with `SHMEM_ON_LOSS=continue` it looks after all of its
+//! host, and marks those that are gone on a board of its own.
 
 use crate::board::monotonic_ns;
 use crate::config::{Config, OnLoss};
 use crate::process::{Stat, has_ended, is_of_no_process};
 use crate::transport::Locality;
 use crate::world::World;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
@@ -64,7 +65,7 @@ impl Losses {
         }
     }
 
-    fn is_known(&self, pe: usize) -> bool {
+    pub(crate) fn is_known(&self, pe: usize) -> bool {
         self.since.get(pe).is_some_and(|since| since.load(Ordering::Acquire) != 0)
     }
 
@@ -128,11 +129,36 @@ impl World {
         lost
     }
 
-    /// Whether the launcher has told that a PE of this host is lost. Of other hosts it may know
-    /// before operations under way have failed, so there the transports count.
+    /// Whether the launcher has told that a PE of this host is lost, or this PE has found out where no launcher
+    /// tells. Of other hosts it may know before operations under way have failed, so there the transports count.
     fn is_told_lost(&self, pe: usize) -> bool {
+        self.look_at_processes();
         let localities = self.localities();
         localities[pe].host == localities[self.pe()].host && self.board().is_lost(pe)
+    }
+
+    /// Where no launcher tells which PEs have ended without leaving, looks at processes of this host, now and then.
+    fn look_at_processes(&self) {
+        let Some(watched) = &self.watched else { return };
+        for (pe, process) in watched.ended(monotonic_ns()) {
+            // Who leaves has told so before its process ends.
+            if self.board().is_lost(pe) || self.has_left(pe) {
+                continue;
+            }
+            self.board().mark_lost(pe);
+            let localities = self.localities();
+            let here = localities[self.pe()].host;
+            let mut left = (0..self.n_pes())
+                .filter(|pe| localities[*pe].host == here && !self.board().is_lost(*pe));
+            if left.next() == Some(self.pe()) {
+                tracing::warn!(
+                    "process {}, PE {pe}, has ended without finalizing the library; PE {} and those of its host go on \
+                     without it, as SHMEM_ON_LOSS=continue asks",
+                    process.pid,
+                    self.pe()
+                );
+            }
+        }
     }
 
     /// One PE of each host speaks for it.
@@ -342,6 +368,60 @@ impl Neighbour {
     }
 }
 
+/// PEs of this host that this one looks after, where it goes on without those that have ended and no launcher
+/// tells which.
+pub(crate) struct Watched {
+    processes: Vec<(usize, Process)>,
+    /// The one to look at next.
+    next: AtomicUsize,
+    /// When some were looked at last.
+    looked: AtomicU64,
+}
+
+impl Watched {
+    /// All PEs of the host but this one, where this PE has to look after them.
+    pub(crate) fn of(pe: usize, localities: &[Locality], config: &Config) -> Option<Watched> {
+        if config.board_fd.is_some() || config.on_loss != OnLoss::Continue {
+            return None;
+        }
+        let own = &localities[pe];
+        let others = localities.iter().enumerate();
+        let others = others.filter(|(other, it)| *other != pe && it.host == own.host);
+        if own.local_index == 0
+            && let Some((other, _)) = others.clone().find(|(_, it)| it.pid == 0)
+        {
+            tracing::warn!(
+                "PE {other} is in another process namespace than PE {pe}: if its process ends before it finalizes the \
+                 library, nobody tells PE {pe} of it, and waits for it do not end"
+            );
+        }
+        // PEs of tests may be threads of one process.
+        let numbered = others.filter(|(_, it)| it.pid != 0 && it.pid != own.pid);
+        let processes = numbered.filter_map(|(other, it)| Some((other, Process::of(it.pid)?)));
+        let (next, looked) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Some(Watched { processes: processes.collect(), next, looked })
+    }
+
+    /// Those of the next few that have ended; none if some were looked at a short while before `now`.
+    fn ended(&self, now: u64) -> impl Iterator<Item = (usize, &Process)> {
+        /// Time between two looks, in nanoseconds.
+        const EVERY: u64 = 50_000_000;
+        /// Processes looked at in one go: each takes some ten microseconds.
+        const TOGETHER: usize = 32;
+        let looked = self.looked.load(Ordering::Relaxed);
+        let is_due = now.saturating_sub(looked) > EVERY
+            && self
+                .looked
+                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        let count = if is_due { self.processes.len().min(TOGETHER) } else { 0 };
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        let some = (first..first.wrapping_add(count)).map(|at| at % self.processes.len());
+        let some = some.map(|at| (self.processes[at].0, &self.processes[at].1));
+        some.filter(|(_, process)| process.has_ended())
+    }
+}
+
 /// A process that was seen running.
 struct Process {
     pid: i32,
@@ -392,6 +472,31 @@ mod tests {
         assert!(Process::of(process.pid).is_none());
         child.wait().unwrap();
         assert!(process.has_ended() && Process::of(process.pid).is_none());
+    }
+
+    #[test]
+    fn processes_that_have_ended_are_found_one_look_after_the_other() {
+        let mut children: Vec<_> = (0..40)
+            .map(|_| std::process::Command::new("sleep").arg("60").spawn().unwrap())
+            .collect();
+        let process = |child: &std::process::Child| Process::of(child.id() as i32).unwrap();
+        let processes = children.iter().map(process).enumerate().collect();
+        let watched = Watched { processes, next: AtomicUsize::new(0), looked: AtomicU64::new(0) };
+        let second = 1_000_000_000;
+        let found = |now: u64| watched.ended(now).map(|(pe, _)| pe).collect::<Vec<_>>();
+        assert_eq!(found(second), []);
+        for child in [3, 39] {
+            children[child].kill().unwrap();
+            children[child].wait().unwrap();
+        }
+        assert_eq!(found(second + 1), [], "it has just looked");
+        // The last eight of them and the first 24, then the other 16 and the first ones again.
+        assert_eq!(found(2 * second), [39, 3]);
+        assert_eq!(found(3 * second), [39, 3]);
+        children.iter_mut().for_each(|child| {
+            let _ = child.kill();
+            let _ = child.wait();
+        });
     }
 
     #[test]

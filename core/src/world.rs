@@ -9,7 +9,7 @@ use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
 use crate::load::{Load, Loads};
-use crate::loss::{LAUNCHER_GONE, LongWait, Losses, Neighbour};
+use crate::loss::{LAUNCHER_GONE, LongWait, Losses, Neighbour, Watched};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::reroute::{Dropped, Observer};
@@ -21,12 +21,13 @@ use crate::thread_queues::ThreadQueues;
 use crate::transport::{Distance, Endpoint, Locality, Progress, SegmentKind, Told, Transport};
 use crate::wait::{Look, Moment, Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers, Polled};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 mod domain;
 mod end;
 mod exchange;
+mod leave;
 pub use exchange::Reasons;
 pub mod peers;
 mod start;
@@ -85,6 +86,9 @@ pub struct World {
     dropped: Mutex<Dropped>,
     losses: Losses,
     pub(crate) neighbour: Option<Neighbour>,
+    pub(crate) watched: Option<Watched>,
+    /// How many times PEs have left together, or begun to.
+    partings: AtomicU64,
     observer: OnceLock<Box<dyn Observer>>,
     watcher: OnceLock<Watcher>,
     patience: Patience,

@@ -23,7 +23,7 @@ impl World {
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
     pub fn stop(self) -> Result<()> {
-        self.bootstrap.barrier_at_end()?;
+        self.leave_together("shmem_finalize", true)?;
         self.board.announce(self.pe, State::Finished);
         Ok(())
     }

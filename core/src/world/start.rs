@@ -14,7 +14,7 @@ use crate::control;
 use crate::copier::{self, Copier};
 use crate::error::{Error, Result};
 use crate::load::{Load, Loads};
-use crate::loss::{Losses, Neighbour};
+use crate::loss::{Losses, Neighbour, Watched};
 use crate::memory::common::{Failure, Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
@@ -25,7 +25,7 @@ use crate::team::{Team, TeamSlots};
 use crate::thread_queues::ThreadQueues;
 use crate::transport::{Job, Locality, Mapping, Progress, Segment, SegmentKind};
 use crate::wait::{self, Patience};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 impl World {
@@ -133,6 +133,8 @@ impl World {
             dropped: Mutex::default(),
             losses: Losses::none(localities.len()),
             neighbour: Neighbour::of(pe, &localities, &config),
+            watched: Watched::of(pe, &localities, &config),
+            partings: AtomicU64::new(0),
             observer: OnceLock::new(),
             watcher: OnceLock::new(),
             patience,

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use support::losses::{GOING_ON, UNTUNED};
 use support::program::{LIMIT, Program};
 use support::{Ran, crate_dir, installed, prefix, run, scratch};
 use tombolo_tests::slurm::{self, Slurm};
@@ -54,6 +55,7 @@ struct Programs {
     checks: Vec<Arc<Program>>,
     global_exit: Arc<Program>,
     killed: Arc<Program>,
+    deaths: Arc<Program>,
     waiting: Arc<Program>,
 }
 
@@ -65,6 +67,7 @@ impl Programs {
             checks: PROGRAMS.iter().map(|name| program(name)).collect(),
             global_exit: program("special/global_exit"),
             killed: program("special/killed"),
+            deaths: program("special/deaths"),
             waiting: program("special/waiting"),
         }
     }
@@ -114,6 +117,22 @@ fn fails(ran: Ran) -> Result<Ran, Failed> {
         _ => Err(ran.account("expected a failure, and no hang").into()),
     }
 }
+
+/// One of three PEs was killed: the others have gone on, or waited for it in vain for as long as that may last.
+fn check_survivors(ran: Ran, goes_on: bool) -> Result<(), Failed> {
+    let warned = ran.stderr.matches("PE 1, has ended without finalizing").count();
+    let went_on = (0..3).filter(|pe| ran.stdout.contains(&format!("PE {pe} went on")));
+    let went_on: Vec<usize> = went_on.collect();
+    let limited = ran.stderr.contains("this wait has lasted 10 s since");
+    let expected: &[usize] = if goes_on { &[0, 2] } else { &[] };
+    match warned == 1 && went_on == expected && limited != goes_on {
+        true => Ok(()),
+        false => Err(ran.account("expected PEs 0 and 2 to go on without PE 1").into()),
+    }
+}
+
+/// By default srun leaves the other PEs alone when one ends badly; with -K it does not.
+const ALONE: &str = "--kill-on-bad-exit=0";
 
 /// The cluster, or why it did not start.
 type Cluster = Option<Result<Arc<Slurm>, String>>;
@@ -174,7 +193,6 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
             }
         }));
         // By default srun leaves the other PEs alone.
-        const ALONE: &str = "--kill-on-bad-exit=0";
         let ways = [("-K", ""), (ALONE, ""), (ALONE, "variable"), (ALONE, "lock")];
         for (option, tests) in ways {
             let (program, srun) = (programs.killed.clone(), srun.clone());
@@ -194,6 +212,18 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
                 says_launcher(launch(srun.arg(oshrun).args(["-n", "2"]).arg(oshinfo))?, "PMI-1")
             },
         ));
+    }
+    // With --mpi=pmix, Slurm itself ends a job of which a process has died.
+    for (what, goes_on) in [("go-on", true), ("barrier", false)] {
+        let (program, srun) = (programs.deaths.clone(), srun.clone());
+        let name = format!("PEs of srun that ask for it go on without a killed one: {what}");
+        trials.push(trial(name, pmi2, move || {
+            let mut srun = srun(&["-n3", "--mpi=pmi2", ALONE], &[GOING_ON, UNTUNED])?;
+            check_survivors(
+                launch(srun.arg(program.executable()?).args(["1", "kill", what]))?,
+                goes_on,
+            )
+        }));
     }
     let (program, srun_) = (programs.checks[0].clone(), srun.clone());
     trials.push(trial("srun --mpi=none is refused with what helps".into(), missing, move || {
@@ -280,6 +310,16 @@ fn under_mpirun(programs: &Programs) -> Vec<Trial> {
     trials.push(trial("a killed PE ends a job of mpirun".into(), missing, move || {
         fails(launch(mpirun("3").arg(program.executable()?))?).map(drop)
     }));
+    let program = programs.deaths.clone();
+    trials.push(trial(
+        "PEs of mpirun that ask for it go on without a killed one".into(),
+        missing,
+        move || {
+            let mut mpirun = mpirun("3");
+            mpirun.arg("--enable-recovery").arg(program.executable()?).args(["1", "kill", "go-on"]);
+            check_survivors(launch(mpirun.envs([GOING_ON, UNTUNED]))?, true)
+        },
+    ));
     let program = programs.waiting.clone();
     trials.push(trial("PEs end when mpirun is killed".into(), missing, move || {
         let pids = scratch("launchers").join("pids");
