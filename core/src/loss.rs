@@ -22,7 +22,7 @@ use crate::config::{Config, OnLoss};
 use crate::process::{Stat, has_ended, is_of_no_process};
 use crate::transport::Locality;
 use crate::world::World;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
@@ -55,6 +55,8 @@ pub(crate) struct Losses {
     since: Box<[AtomicU64]>,
     /// When the last one was noticed.
     latest: AtomicU64,
+    /// By PE: whether transports were told that its process has ended.
+    passed_on: Box<[AtomicBool]>,
 }
 
 impl Losses {
@@ -62,6 +64,7 @@ impl Losses {
         Losses {
             since: std::iter::repeat_with(AtomicU64::default).take(n_pes).collect(),
             latest: AtomicU64::new(0),
+            passed_on: std::iter::repeat_with(AtomicBool::default).take(n_pes).collect(),
         }
     }
 
@@ -265,11 +268,25 @@ impl World {
         _ = self.look_for_losses(routine);
     }
 
+    /// Tells transports which PEs have ended, of whatever host: they might wait for them as long as `SHMEM_SILENCE`
+    /// says.
+    fn pass_on_ends(&self) {
+        for (pe, passed_on) in self.losses().passed_on.iter().enumerate() {
+            if self.board().is_lost(pe) && !passed_on.swap(true, Ordering::Relaxed) {
+                self.transports().iter().for_each(|transport| transport.has_ended(pe));
+            }
+        }
+    }
+
     /// The first PE that is lost, if the program asked to go on. Otherwise ends the job if one is.
     fn look_for_losses(&self, routine: &'static str) -> Option<usize> {
         self.check_service(routine);
         self.check_neighbour(routine);
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
+        if self.goes_on() {
+            self.look_at_processes();
+            self.pass_on_ends();
+        }
         let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
         let first = given_up.or_else(told)?;
         if !self.goes_on() {

@@ -562,6 +562,10 @@ pub trait Transport: Send + Sync {
     /// under way may. A transport that cannot give up a single PE does nothing.
     fn give_up(&self, _pe: usize, _why: &str) {}
 
+    /// The process of `pe` is known to have ended. A transport that would take long to find that out, and wait for it
+    /// meanwhile, gives the PE up once what it had sent before may be expected to have come.
+    fn has_ended(&self, _pe: usize) {}
+
     /// Why this transport has given up `pe`, in words for people; none if it does not tell.
     fn why_given_up(&self, _pe: usize) -> Option<String> {
         None

@@ -112,6 +112,13 @@ impl<N: Network> Port<N> {
         }
     }
 
+    /// See [`Engine::has_ended`].
+    pub fn has_ended(&self, pe: usize) {
+        if let Some(engine) = self.lock().as_mut() {
+            engine.has_ended(pe);
+        }
+    }
+
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.lock().as_ref().map_or_else(Counters::default, Engine::counters)

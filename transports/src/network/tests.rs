@@ -377,6 +377,29 @@ fn what_a_peer_asks_for_after_it_was_given_up_is_not_done() {
     }
 }
 
+/// Nobody waits for the dead as for those that may only be stopped.
+#[test]
+fn a_peer_whose_process_has_ended_is_given_up_soon() {
+    let mut memory = vec![0u64; 512];
+    let lost = Arc::new(Lost::none(3));
+    let mut engine = serving_of(Noting::default(), &mut memory, lost.clone());
+    let stream = Stream::new(1, true);
+    let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    let record = Record::Amo { at: VARIABLE, amo, fetch: false };
+    // SAFETY: there is no result.
+    let requested = unsafe { engine.request(&stream, 1, &record, null_mut()) };
+    assert_eq!(requested, Status::Pending);
+    engine.has_ended(1);
+    engine.progress();
+    assert!(!lost.has(1), "what it had sent may still come");
+    while !lost.has(1) {
+        engine.progress();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(lost.why(1).as_deref(), Some("its process has ended"));
+    assert!(stream.is_quiet() && !stream.is_settled() && !lost.has(2));
+}
+
 /// Strangers do not know the token, and what a peer names may lie outside.
 #[test]
 fn what_strangers_ask_for_or_lies_outside_is_not_done() {
@@ -441,13 +464,16 @@ fn blocks_are_put_and_got_and_those_outside_are_not() {
 
 /// PE 0 of three, with this memory as its heap.
 fn serving(net: Noting, memory: &mut [u64]) -> Engine<Noting> {
+    serving_of(net, memory, Arc::new(Lost::none(3)))
+}
+
+/// The same, which tells of lost peers.
+fn serving_of(net: Noting, memory: &mut [u64], lost: Arc<Lost>) -> Engine<Noting> {
     let (base, len) = (memory.as_mut_ptr(), size_of_val(memory));
     let shared = Shared { local: (), key: 1, base: base as u64 };
     let own = Own { base: base.cast(), len, shared };
     let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
-    let mut engine =
-        Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(3)), Duration::from_secs(6))
-            .unwrap();
+    let mut engine = Engine::new(net, 0, 7, [own, none], lost, Duration::from_secs(6)).unwrap();
     let segment = TheirSegment { base: shared.base, key: 1, len };
     let segments = [segment, TheirSegment::default()];
     let peer = |address| Some(Theirs { address, token: 8, segments });

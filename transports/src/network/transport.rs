@@ -165,6 +165,12 @@ impl<B: BackEnd> Transport for Over<B> {
         }
     }
 
+    fn has_ended(&self, pe: usize) {
+        if let Some(opened) = &self.opened {
+            opened.port.has_ended(pe);
+        }
+    }
+
     fn why_given_up(&self, pe: usize) -> Option<String> {
         self.opened.as_ref()?.port.lost().why(pe)
     }

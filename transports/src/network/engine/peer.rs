@@ -4,7 +4,8 @@
 //! A peer is lost when an operation on it fails for another reason than a refusal, or when it has
 //! been silent for `SHMEM_SILENCE` while something waits for it. So that something does, a peer that
 //! was used and has been silent for [`QUIET_NS`] is sent an empty request. The network itself may
-//! wait far longer, such as a quarter of an hour where it is TCP.
+//! wait far longer, such as a quarter of an hour where it is TCP. Whoever knows that a peer's process has ended
+//! need not wait for so long.
 
 use super::{Engine, RMAS};
 use crate::network::Network;
@@ -18,6 +19,8 @@ use tombolo_core::transport::SegmentKind;
 /// How long a peer may be silent before it is asked for a sign of life. Together with the usual `SHMEM_SILENCE`
 /// and the time between looks less than 10 seconds, which is what users are told.
 const QUIET_NS: u64 = 2_000_000_000;
+/// How long a peer whose process has ended may be silent before it is given up: what it had sent comes in that time.
+const ENDED_NS: u64 = 500_000_000;
 /// Time between looks at the peers.
 const LOOK_NS: u64 = 250_000_000;
 
@@ -83,6 +86,8 @@ pub struct Peer {
     /// So many were under way that no more are posted until all are over: some networks put the data that a peer asks for
     /// before all messages to it, which would wait as long as it went on asking.
     pub is_full: bool,
+    /// Its process is known to have ended.
+    pub has_ended: bool,
     /// When something came from it or something began to wait, on the engine's clock.
     pub heard: u64,
 }
@@ -115,6 +120,7 @@ impl Peer {
             rmas: 0,
             under_way: 0,
             is_full: false,
+            has_ended: false,
             heard: 0,
         }
     }
@@ -218,7 +224,11 @@ impl<N: Network> Engine<N> {
                 self.net.confirm();
             }
             let peer = &self.peers[pe as usize];
-            if peer.is_awaited() || is_blocked {
+            if peer.has_ended {
+                if silent > ENDED_NS {
+                    self.lose(pe, "its process has ended");
+                }
+            } else if peer.is_awaited() || is_blocked {
                 if silent > self.silence_ns {
                     let seconds = silent / 1_000_000_000;
                     self.lose(pe, &format!("nothing came from it for {seconds} s (SHMEM_SILENCE)"));
@@ -234,6 +244,14 @@ impl<N: Network> Engine<N> {
         if self.open_batch(pe).is_some() {
             self.use_peer(pe);
             self.flush(pe);
+        }
+    }
+
+    /// The process of a peer has ended: it is given up as soon as nothing comes from it any more.
+    pub fn has_ended(&mut self, pe: usize) {
+        if pe < self.peers.len() {
+            self.hear(pe as u32);
+            self.peers[pe].has_ended = true;
         }
     }
 
