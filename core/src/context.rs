@@ -9,7 +9,7 @@ use crate::route::Either;
 use crate::team::Team;
 use crate::transport::Stream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Promises a program makes about a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Context {
     hint: AtomicU8,
     streams: Box<[Stream]>,
     loads: Loads,
+    /// Number of the routes by which all has gone that may be under way; 0 if it may have gone by several.
+    routed_by: AtomicU64,
 }
 
 impl Context {
@@ -46,7 +48,8 @@ impl Context {
     ) -> Context {
         let exclusive = options.private || options.serialized;
         let streams = (0..streams).map(|_| Stream::new(id, exclusive)).collect();
-        Context { team, options, hint: AtomicU8::new(number(options.hint)), streams, loads }
+        let (hint, routed_by) = (AtomicU8::new(number(options.hint)), AtomicU64::new(0));
+        Context { team, options, hint, streams, loads, routed_by }
     }
 
     /// How the buffers of its operations are used; none if as on all contexts of which nothing is said.
@@ -62,6 +65,17 @@ impl Context {
     /// Says how the buffers of its next operations are used.
     pub fn set_hint(&self, hint: Option<Reuse>) {
         self.hint.store(number(hint), Ordering::Relaxed);
+        self.note_routes(0);
+    }
+
+    /// Whether all that may be under way has gone by the routes of this number.
+    pub(crate) fn is_routed_by(&self, routes: u64) -> bool {
+        self.routed_by.load(Ordering::Relaxed) == routes
+    }
+
+    /// Notes that nothing is under way that has gone by other routes.
+    pub(crate) fn note_routes(&self, routes: u64) {
+        self.routed_by.store(routes, Ordering::Relaxed);
     }
 
     /// The team in which the context's PE numbers count.

@@ -421,20 +421,26 @@ impl World {
     /// Orders the context's operations to each PE before those issued later (OpenSHMEM 1.6,
     /// `shmem_fence`).
     ///
-    /// A transport orders only what goes by itself. Where operations on a PE take several channels,
-    /// what is under way is waited for instead. What has failed is followed by nothing: later operations would
+    /// A transport orders only what goes by itself. Where operations on a PE take several channels, or have taken
+    /// others since the context's last fence, what is under way is waited for instead. What has failed is followed by nothing: later operations would
     /// arrive without it.
     pub fn fence(&self, context: &Context, routine: &'static str) {
         fence(Ordering::AcqRel);
+        let (routes, sole) = self.sole();
+        let is_routed_by = context.is_routed_by(routes);
         for (index, stream) in context.streams().iter().enumerate() {
             if stream.is_settled() {
                 continue;
             }
-            if self.is_sole(index) && !stream.is_quiet() {
+            let is_sole = is_routed_by && sole >> index & 1 != 0;
+            if is_sole && !stream.is_quiet() {
                 self.order_on(index, stream, routine);
             } else {
                 self.until_quiet(index as u8, stream, routine, self.pe());
             }
+        }
+        if !is_routed_by {
+            context.note_routes(routes);
         }
     }
 

@@ -118,6 +118,8 @@ pub struct World {
 /// Routes and what follows from them.
 struct InForce {
     routes: Routes,
+    /// From 1 on: how many there have been.
+    number: u64,
     /// Bit n: what goes to a PE by transport n goes there by no other channel.
     sole: u64,
 }
@@ -246,7 +248,10 @@ impl World {
     /// A context over `team`.
     pub fn new_context(&self, team: Arc<Team>, options: ContextOptions) -> Context {
         let id = self.contexts.fetch_add(1, Ordering::Relaxed);
-        Context::new(team, options, Loads::new(self.loads.clone()), self.streams(), id)
+        let loads = Loads::new(self.loads.clone());
+        let context = Context::new(team, options, loads, self.streams(), id);
+        context.note_routes(self.in_force().number);
+        context
     }
 
     /// Streams of a context: one for each transport, and one for the copier.
@@ -308,10 +313,11 @@ impl World {
         unsafe { &*self.routes.load(Ordering::Acquire) }
     }
 
-    /// Whether what goes to any PE by a transport goes there by no other channel, so that the
-    /// transport's own fence orders all of it.
-    pub(crate) fn is_sole(&self, transport: usize) -> bool {
-        self.in_force().sole >> transport & 1 != 0
+    /// The number of the routes in force; and, bit n, whether what goes to any PE by transport n goes there by no
+    /// other channel, so that the transport's own fence orders all of it, if nothing has gone by other routes.
+    pub(crate) fn sole(&self) -> (u64, u64) {
+        let InForce { number, sole, .. } = self.in_force();
+        (*number, *sole)
     }
 
     /// What operations take, as far as is known: the same on all PEs.
@@ -357,7 +363,9 @@ impl World {
 
     pub(crate) fn swap_routes(&self, routes: Routes, dropped: &Dropped) {
         let routes = with_devices(routes, &self.devices);
-        let next = InForce::new(routes, &self.peers, dropped);
+        // Whoever has `dropped` is the only one here.
+        let number = self.in_force().number + 1;
+        let next = InForce::new(routes, number, &self.peers, dropped);
         let old = self.routes.swap(Box::into_raw(Box::new(next)), Ordering::AcqRel);
         self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(Retired(old));
     }
@@ -567,7 +575,7 @@ fn with_devices(mut routes: Routes, devices: &[domain::Devices]) -> Routes {
 }
 
 impl InForce {
-    fn new(routes: Routes, peers: &Peers, dropped: &Dropped) -> InForce {
+    fn new(routes: Routes, number: u64, peers: &Peers, dropped: &Dropped) -> InForce {
         let sole = |transport: &usize| {
             let failed = dropped.iter().any(|(index, _)| usize::from(*index) == *transport);
             let apart = |(pe, routes): (usize, &PeerRoutes)| {
@@ -579,7 +587,7 @@ impl InForce {
         let sole = (0..peers.transports().len().min(64))
             .filter(sole)
             .fold(0, |bits, index| bits | 1 << index);
-        InForce { routes, sole }
+        InForce { routes, number, sole }
     }
 }
 

@@ -125,6 +125,7 @@ impl World {
             progressing: service.is_some() || peers.progress_needed() > Progress::None,
             routes: AtomicPtr::new(Box::into_raw(Box::new(InForce::new(
                 routes,
+                1,
                 &peers,
                 &Vec::new(),
             )))),

@@ -2,7 +2,7 @@
 //! A transport whose link carries one transfer after another at a pace.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::{
@@ -24,6 +24,8 @@ pub struct Link {
     pub bytes: AtomicU64,
     /// When it has carried all of them, by the clock of [`monotonic_ns`].
     pub free_at: AtomicU64,
+    /// It claims to keep the order of all it carries.
+    pub in_order: AtomicBool,
     under_way: Mutex<VecDeque<Transfer>>,
 }
 
@@ -45,6 +47,7 @@ impl Link {
             ns_per_kib,
             bytes: AtomicU64::new(0),
             free_at: AtomicU64::new(0),
+            in_order: AtomicBool::new(false),
             under_way: Mutex::default(),
         })
     }
@@ -113,6 +116,13 @@ impl Transport for Paced {
             Ok(Box::new(PacedEndpoint { base, len, link: self.link.clone() }))
         };
         Ok(addresses.iter().map(endpoint).collect())
+    }
+
+    fn fence(&self, stream: &Stream) -> Status {
+        if self.link.in_order.load(Ordering::Relaxed) {
+            return Status::Complete;
+        }
+        self.quiet(stream)
     }
 
     fn quiet(&self, stream: &Stream) -> Status {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use tombolo_core::World;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::ops::Mode;
-use tombolo_core::route::Channel;
+use tombolo_core::route::{Channel, Steps};
 use tombolo_core::transport::Transport;
 use tombolo_selector::tune;
 use tombolo_tests::doubles::{Faults, Link, Paced};
@@ -183,5 +183,29 @@ fn the_other_transport_goes_on_where_one_fails() {
         }
         assert_eq!(put(), Channel::Endpoint(0));
         assert!(first.operations.load(Ordering::Relaxed) > 0);
+    });
+}
+
+/// What goes to a PE by one link while another one still carries what went before would overtake it.
+#[test]
+fn a_fence_orders_what_went_by_routes_that_are_in_force_no_more() {
+    // A quarter of a second for the block.
+    over_links([1_000_000, 1000], "*=first", |world, links, place| {
+        links.iter().for_each(|link| link.in_order.store(true, Ordering::Relaxed));
+        let context = world.context();
+        let data = vec![7u8; LEN];
+        // SAFETY: a block of the heap, and a vector that lives until it is complete.
+        unsafe {
+            world.put(context, place, data.as_ptr(), LEN, 1, Mode::NonBlocking, ROUTINE);
+        }
+        assert!(!context.is_quiet());
+        let mut routes = world.routes().clone();
+        for pe in 0..2 {
+            routes.to_mut(pe).for_each(|to| to.put = [Steps::always(Channel::Endpoint(1)); 2]);
+        }
+        world.set_routes(routes);
+        world.fence(context, ROUTINE);
+        assert!(context.is_quiet(), "the next put would overtake it");
+        world.quiet(context, ROUTINE);
     });
 }
