@@ -422,8 +422,8 @@ impl World {
     /// `shmem_fence`).
     ///
     /// A transport orders only what goes by itself. Where operations on a PE take several channels, or have taken
-    /// others since the context's last fence, what is under way is waited for instead. What has failed is followed by nothing: later operations would
-    /// arrive without it.
+    /// others since the context's last fence, what is under way is waited for instead. What has failed is followed by
+    /// nothing: later operations would arrive without it.
     pub fn fence(&self, context: &Context, routine: &'static str) {
         fence(Ordering::AcqRel);
         let (routes, sole) = self.sole();
