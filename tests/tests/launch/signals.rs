@@ -20,6 +20,7 @@ cases! {
     a_program_may_finish_after_others_have_ended,
     a_background_job_stops_as_a_whole_when_it_may_not_write,
     an_interrupt_of_the_group_counts_once,
+    an_interrupt_that_is_late_counts,
     pes_that_ignore_an_interrupt_are_killed,
     a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell,
     a_job_can_be_stopped_and_continued,
@@ -205,6 +206,28 @@ fn an_interrupt_of_the_group_counts_once() {
     killpg(job.pid(), Signal::SIGTERM).unwrap();
     let outcome = job.finish();
     assert_eq!((outcome.signal(), outcome.text()), (None, "saved\nsaved\n"));
+}
+
+/// The signal ends the PEs of the group a moment before the launcher hears of it, or, where the machine is busy,
+/// long before.
+fn an_interrupt_that_is_late_counts() {
+    for count in [1, 2] {
+        let mut command = oshrun(&format!("-n {count} PE hang"));
+        command.process_group(0);
+        let mut job = Job::start(command);
+        let pids = job.pids(count);
+        job.send(Signal::SIGSTOP);
+        wait_until("the signal cannot be passed on", || is_stopped(job.pid()));
+        killpg(job.pid(), Signal::SIGINT).unwrap();
+        wait_until("the PEs end", || pids.iter().all(|pid| !is_running(*pid)));
+        std::thread::sleep(Duration::from_millis(10));
+        job.send(Signal::SIGCONT);
+        let outcome = job.finish();
+        match outcome.signal() {
+            Some(signal) => assert_eq!((signal, outcome.stderr.as_str()), (libc::SIGINT, "")),
+            None => assert_eq!(outcome.code(), 128 + libc::SIGINT, "{}", outcome.stderr),
+        }
+    }
 }
 
 fn pes_that_ignore_an_interrupt_are_killed() {

@@ -45,6 +45,8 @@ const LOST: Duration = Duration::from_millis(500);
 const DYING: Duration = Duration::from_secs(10);
 /// After SIGKILL, for other machines that do not say that processes have ended.
 const SILENT: Duration = Duration::from_secs(3);
+/// For a signal from the user that has ended PEs and is about to arrive here.
+const ARRIVE: Duration = Duration::from_secs(1);
 /// Exit code when PEs were lost and all others have ended well.
 const WITHOUT_LOST: u8 = 125;
 
@@ -88,6 +90,8 @@ struct Job {
     interrupted: Option<Signal>,
     /// Ends by a signal that this process is about to take itself, to be judged after it.
     untaken: Vec<End>,
+    /// When to judge them without it.
+    judge_at: Option<Instant>,
     /// What the hosts whose PEs all wait for the barrier have to tell the others.
     fences: Vec<Option<Vec<(String, String)>>>,
     /// The hosts were told of a PE that has left before the barrier is open.
@@ -212,6 +216,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         parting: None,
         interrupted: None,
         untaken: Vec::new(),
+        judge_at: None,
         leaving: false,
         report: None,
         collected: Collected::new(plan.wish.clone()),
@@ -255,7 +260,7 @@ async fn supervise(mut job: Job, mut around: Around, keeper: PipeReader) -> Endi
     // A child may have ended before its signal could be read.
     job.collect();
     job.take_own_news();
-    while !job.is_over() {
+    while !job.is_over() || job.awaits_signal() {
         let deadline = job.next_deadline();
         tokio::select! {
             event = around.signals.next() => match event {
@@ -336,6 +341,11 @@ impl Job {
             Reach::Here(_) => self.pes.iter().all(|pe| !pe.alive),
             Reach::Away(fleet) => fleet.is_over(),
         }
+    }
+
+    /// Whether how the job ends depends on a signal that is about to arrive.
+    fn awaits_signal(&self) -> bool {
+        !self.untaken.is_empty() && self.verdict.is_none()
     }
 
     fn ending(&self) -> Ending {

@@ -68,7 +68,8 @@ impl Job {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let job = [self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
+        let job =
+            [self.judge_at, self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
         let fault = self.ring.next_fault().map(|at| self.started + at);
         let fleet = match &self.reach {
             Reach::Here(_) => None,
@@ -94,6 +95,9 @@ impl Job {
             {
                 self.fail(format_args!("{} {how}", self.name(pe)));
             }
+        }
+        if due(&mut self.judge_at) {
+            self.judge_untaken();
         }
         if due(&mut self.timeout_at) {
             let seconds = self.timeout.unwrap_or_default().as_secs_f64();

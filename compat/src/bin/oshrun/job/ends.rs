@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ends of PEs and what follows from them.
 
-use super::{Ending, FINISH, Job, Reach};
+use super::{ARRIVE, Ending, FINISH, Job, Reach};
 use crate::output;
 use crate::pmi::Stage;
 use crate::report;
@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
+use tokio::time::Instant;
 
 impl Job {
     /// Takes the status of all children that have ended.
@@ -39,6 +40,7 @@ impl Job {
         let judged = self.interrupted.is_some() || self.verdict.is_some();
         if interrupt.is_some_and(|signal| !judged && signals::comes_soon(signal)) {
             self.untaken.extend(ends);
+            self.judge_at.get_or_insert_with(|| Instant::now() + ARRIVE);
             return;
         }
         for end in ends {
@@ -115,8 +117,9 @@ impl Job {
         }
     }
 
-    /// Judges the ends that were kept until this process has taken a signal itself.
+    /// Judges the ends that were kept until this process has taken a signal itself, or has waited for it in vain.
     pub(super) fn judge_untaken(&mut self) {
+        self.judge_at = None;
         for end in std::mem::take(&mut self.untaken) {
             self.judge(&end);
         }
