@@ -22,6 +22,7 @@ pub fn main(args: &[String]) {
         ["close"] => close(),
         ["skip", pe] => skip(pe),
         ["hang"] => hang(),
+        ["pour", bytes] => pour(bytes.parse().expect("a number")),
         ["save"] => save(),
         ["ignore", name] => ignore(name),
         ["blocked"] => blocked(),
@@ -126,6 +127,14 @@ fn skip(pe: &str) {
         return;
     }
     Client::join().barrier();
+}
+
+/// Writes so many bytes into a pipe that holds a mebibyte.
+fn pour(bytes: usize) {
+    // SAFETY: a system call on plain values.
+    let size = unsafe { libc::fcntl(1, libc::F_SETPIPE_SZ, 1 << 20) };
+    assert!(size > 0, "{}", std::io::Error::last_os_error());
+    std::io::stdout().write_all(&vec![b'x'; bytes]).expect("somebody reads");
 }
 
 fn hang() {

@@ -21,6 +21,8 @@ cases! {
     a_background_job_stops_as_a_whole_when_it_may_not_write,
     an_interrupt_of_the_group_counts_once,
     an_interrupt_that_is_late_counts,
+    output_of_other_hosts_is_waited_for_after_a_failure,
+    an_interrupt_ends_the_wait_for_output_of_other_hosts,
     pes_that_ignore_an_interrupt_are_killed,
     a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell,
     a_job_can_be_stopped_and_continued,
@@ -228,6 +230,49 @@ fn an_interrupt_that_is_late_counts() {
             None => assert_eq!(outcome.code(), 128 + libc::SIGINT, "{}", outcome.stderr),
         }
     }
+}
+
+/// Bytes of output that are on their way at once and of which, while nobody reads, some cannot leave their host.
+const MUCH: usize = 1_500_000;
+
+/// A job on several hosts, which are names of this one, with all its output written and none read: PE 1 writes it,
+/// and PE 0 exits with `code` when all is written.
+fn unread_job(name: &str, code: u8) -> Job {
+    let written = std::env::temp_dir().join(format!("tombolo-{name}-{}", std::process::id()));
+    let written = written.display();
+    let script = format!(
+        "if [ $PMI_RANK = 1 ]; then \"$0\" pe pour {MUCH}; : >'{written}'; exit; fi; \
+         while [ ! -e '{written}' ]; do sleep 0.01; done; rm '{written}'; echo written >&2; \
+         exit {code}"
+    );
+    let mut command = shell("--host localhost,127.0.0.1", &script);
+    command.arg(std::env::current_exe().expect("the test knows its own place"));
+    let job = Job::start(command);
+    job.wait_for_message("written", 1);
+    job
+}
+
+fn output_of_other_hosts_is_waited_for_after_a_failure() {
+    let job = unread_job("failed", 3);
+    job.wait_for_message("exited with code 3; ending the job", 1);
+    // Longer than hosts are waited for that do not answer.
+    std::thread::sleep(Duration::from_millis(4500));
+    let outcome = job.finish();
+    assert_eq!((outcome.code(), outcome.stdout.len()), (3, MUCH), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 2, "{}", outcome.stderr);
+}
+
+fn an_interrupt_ends_the_wait_for_output_of_other_hosts() {
+    let job = unread_job("unread", 0);
+    // That the PEs have ended is known a moment later: the first may be for them.
+    wait_until("it ends", || {
+        std::thread::sleep(Duration::from_millis(20));
+        job.send(Signal::SIGINT);
+        !is_running(job.pid())
+    });
+    let outcome = job.finish();
+    assert_eq!(outcome.signal(), Some(libc::SIGINT), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr, "written\n");
 }
 
 fn pes_that_ignore_an_interrupt_are_killed() {

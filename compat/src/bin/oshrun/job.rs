@@ -7,7 +7,7 @@ mod losses;
 mod news;
 
 use crate::fabric::Ring;
-use crate::fleet::{self, Event, Fleet};
+use crate::fleet::{self, Event, Fleet, Killing, SILENT};
 use crate::host::{self, Host, Parent, Started};
 use crate::keeper::Launcher;
 use crate::options::{Plan, Program};
@@ -43,8 +43,6 @@ const LOST: Duration = Duration::from_millis(500);
 /// The same while the kernel ends the process, which takes it long where much is to be closed or the
 /// machine is busy.
 const DYING: Duration = Duration::from_secs(10);
-/// After SIGKILL, for other machines that do not say that processes have ended.
-const SILENT: Duration = Duration::from_secs(3);
 /// For a signal from the user that has ended PEs and is about to arrive here.
 const ARRIVE: Duration = Duration::from_secs(1);
 /// Exit code when PEs were lost and all others have ended well.
@@ -103,7 +101,10 @@ struct Job {
     timeout_at: Option<Instant>,
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
-    give_up_at: Option<Instant>,
+    /// All PEs were to be killed.
+    killing: Option<Killing>,
+    /// The user's signal that ended the wait for whoever is to read the output.
+    unread: Option<Signal>,
 }
 
 /// Where the PEs are.
@@ -223,7 +224,8 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         timeout_at: plan.timeout.map(|time| Instant::now() + time),
         terminate_at: None,
         kill_at: None,
-        give_up_at: None,
+        killing: None,
+        unread: None,
     };
     Ok((job, Around { signals, changed, events, outputs }))
 }
@@ -292,7 +294,10 @@ async fn supervise(mut job: Job, mut around: Around, keeper: PipeReader) -> Endi
         report::line(format_args!("processes that cannot be killed: {}", pids.join(", ")));
     }
     let ending = job.ending();
-    let ending = finish_output(around.outputs, &around.signals, &keeper, ending).await;
+    let ending = match job.unread {
+        None => finish_output(around.outputs, &around.signals, &keeper, ending).await,
+        Some(signal) => Ending::Signal(signal),
+    };
     match job.show_what_was_counted() {
         false if ending == Ending::Code(0) => Ending::Code(1),
         _ => ending,
@@ -346,6 +351,12 @@ impl Job {
     /// Whether how the job ends depends on a signal that is about to arrive.
     fn awaits_signal(&self) -> bool {
         !self.untaken.is_empty() && self.verdict.is_none()
+    }
+
+    /// Whether all PEs have ended and their hosts still have output of theirs, which somebody is slow to read.
+    /// That of this host alone is waited for elsewhere.
+    fn has_only_output_left(&self) -> bool {
+        matches!(self.reach, Reach::Away(_)) && self.pes.iter().all(Pe::has_ended)
     }
 
     fn ending(&self) -> Ending {
@@ -412,10 +423,12 @@ impl Job {
     fn kill(&mut self) {
         self.order(Order::Kill);
         (self.terminate_at, self.kill_at) = (None, None);
-        let patience = match self.reach {
-            Reach::Here(_) => DYING,
-            Reach::Away(_) => SILENT,
+        let since = Instant::now();
+        let until = match (&self.reach, self.killing) {
+            // Somebody does not want to wait.
+            (Reach::Away(_), Some(before)) => before.until.min(since + SILENT),
+            _ => since + DYING,
         };
-        self.give_up_at = Some(Instant::now() + patience);
+        self.killing = Some(Killing { since, until });
     }
 }

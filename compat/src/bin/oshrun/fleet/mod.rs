@@ -51,6 +51,8 @@ const CONNECT: Duration = Duration::from_secs(30);
 const EXPLAIN: Duration = Duration::from_secs(1);
 /// Between the end of the command and that of its output, which others may hold open.
 const DRAIN: Duration = Duration::from_secs(5);
+/// After SIGKILL, for an agent of which nothing is heard.
+pub const SILENT: Duration = Duration::from_secs(3);
 /// For what is to be sent before this process is stopped.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -327,16 +329,20 @@ impl Fleet {
         has_failed && is_well && agent.has_said_all() && relay != host && self.is_starting()
     }
 
-    /// Gives up the agents that have not ended.
-    pub fn give_up(&mut self) -> Vec<usize> {
-        let late = |agent: &Agent| !matches!(agent.phase, Phase::Done | Phase::Gone);
-        let hosts = self.agents.iter_mut().enumerate().filter(|(_, agent)| late(agent));
-        hosts
-            .map(|(host, agent)| {
-                agent.dismiss();
-                host
-            })
-            .collect()
+    /// When to wait no longer for the agent of a host whose PEs were to be killed; never if it has ended.
+    pub fn give_up_at(&self, host: usize, killing: Killing, has_pes: bool) -> Option<Instant> {
+        let agent = &self.agents[host];
+        let late = !matches!(agent.phase, Phase::Done | Phase::Gone);
+        late.then(|| killing.give_up_at(agent.heard, self.silence, has_pes))
+    }
+
+    /// Waits no longer for an agent. Whether it still answers.
+    pub fn give_up(&mut self, host: usize, now: Instant) -> bool {
+        let agent = &mut self.agents[host];
+        if !matches!(agent.phase, Phase::Done | Phase::Gone) {
+            agent.dismiss();
+        }
+        quiet_at(agent.heard, self.silence) > now
     }
 
     /// This process is about to be stopped: waits until all orders are on their way.
@@ -364,6 +370,28 @@ impl Fleet {
 /// How often to say that one is there, so that being late once does no harm.
 pub fn beat(silence: Duration) -> Duration {
     (silence / 4).min(Duration::from_secs(2))
+}
+
+/// PEs were to be killed.
+#[derive(Clone, Copy)]
+pub struct Killing {
+    pub since: Instant,
+    /// When PEs that still run then cannot be killed.
+    pub until: Instant,
+}
+
+impl Killing {
+    /// When to wait no longer for an agent that was `heard` of last. One that answers and has no PEs any more
+    /// has output of theirs, which is taken as fast as it is read: there is no end to waiting for that.
+    fn give_up_at(&self, heard: Instant, silence: Duration, has_pes: bool) -> Instant {
+        let quiet_at = quiet_at(heard, silence).max(self.since + SILENT);
+        if has_pes { quiet_at.min(self.until) } else { quiet_at }
+    }
+}
+
+/// When an agent that was `heard` of last does not answer any more: it says now and then that it is there.
+fn quiet_at(heard: Instant, silence: Duration) -> Instant {
+    heard + (3 * beat(silence)).max(SILENT)
 }
 
 /// When an agent that was `heard` of last counts as lost. Behind a relay that is late itself it waits for
@@ -470,5 +498,20 @@ mod tests {
         assert_eq!(lost_at(at(3), Some(at(1)), at(9), silence), at(11));
         // It is well: the agent alone is silent.
         assert_eq!(lost_at(at(1), Some(at(8)), at(9), silence), at(9));
+    }
+
+    #[test]
+    fn agents_that_answer_are_waited_for() {
+        let silence = Duration::from_secs(15);
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let killing = Killing { since: at(10), until: at(20) };
+        let gives_up = |heard, has_pes| killing.give_up_at(at(heard), silence, has_pes);
+        // Silent since before the kill, or since then.
+        assert_eq!([gives_up(1, true), gives_up(1, false)], [at(13); 2]);
+        assert_eq!([gives_up(12, true), gives_up(12, false)], [at(18); 2]);
+        // It is well: PEs may take their time to die, and output may take any.
+        assert_eq!([gives_up(19, true), gives_up(19, false)], [at(20), at(25)]);
+        assert_eq!(gives_up(500, false), at(506));
     }
 }

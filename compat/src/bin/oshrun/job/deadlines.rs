@@ -53,6 +53,10 @@ impl Job {
     /// The first interrupt is the PEs' to handle; one during the end of a job ends it at once.
     fn interrupt(&mut self, event: Event) {
         let signal = event.signal;
+        if self.has_only_output_left() && self.untaken.is_empty() {
+            self.unread = Some(signal);
+            return self.give_up_output();
+        }
         let starting = matches!(&self.reach, Reach::Away(fleet) if fleet.is_starting());
         if self.interrupted.is_some() || self.verdict.is_some() || starting {
             self.end(Ending::Signal(signal), Duration::ZERO);
@@ -68,8 +72,8 @@ impl Job {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let job =
-            [self.judge_at, self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
+        let give_up_at = self.give_up_at();
+        let job = [self.judge_at, self.timeout_at, self.terminate_at, self.kill_at, give_up_at];
         let fault = self.ring.next_fault().map(|at| self.started + at);
         let fleet = match &self.reach {
             Reach::Here(_) => None,
@@ -99,7 +103,7 @@ impl Job {
         if due(&mut self.judge_at) {
             self.judge_untaken();
         }
-        if due(&mut self.timeout_at) {
+        if due(&mut self.timeout_at) && !self.has_only_output_left() {
             let seconds = self.timeout.unwrap_or_default().as_secs_f64();
             report::line(format_args!("the job has not ended after {seconds} s; ending it"));
             self.print_report();
@@ -109,26 +113,24 @@ impl Job {
             self.send_all(Signal::SIGTERM);
         }
         if due(&mut self.kill_at) {
-            if let Some(signal) = self.interrupted {
+            let over = self.has_only_output_left();
+            if let Some(signal) = self.interrupted.filter(|_| !over) {
                 let seconds = INTERRUPT.as_secs();
                 report::line(format_args!(
                     "PEs still run {seconds} s after {signal}; killing them"
                 ));
                 self.end(Ending::Signal(signal), Duration::ZERO);
             }
-            self.kill();
+            if self.verdict.is_some() {
+                self.kill();
+            }
         }
         if self.report.as_ref().is_some_and(|report| report.until <= now) {
             self.print_what_is_known();
         }
         self.look_after_hosts();
-        if due(&mut self.give_up_at) {
-            self.give_up_hosts();
-            for pe in 0..self.pes.len() {
-                if std::mem::take(&mut self.pes[pe].alive) {
-                    report::line(format_args!("{} cannot be killed", self.name(pe)));
-                }
-            }
+        if self.give_up_at().is_some_and(|at| at <= now) {
+            self.give_up(now);
         }
     }
 

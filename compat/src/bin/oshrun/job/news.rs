@@ -172,18 +172,67 @@ impl Job {
         }
     }
 
-    /// Hosts that do not answer even when their PEs are to be killed.
-    pub(super) fn give_up_hosts(&mut self) {
-        let Reach::Away(fleet) = &mut self.reach else { return };
-        for host in fleet.give_up() {
-            let machine = self.hosts.machine(host);
-            for pe in self.hosts.on(host) {
+    /// When to wait no longer for PEs that were to be killed, or for their hosts.
+    pub(super) fn give_up_at(&self) -> Option<Instant> {
+        match &self.reach {
+            Reach::Here(_) => Some(self.killing?.until).filter(|_| !self.is_over()),
+            Reach::Away(_) => self.give_up_hosts_at().map(|(_, at)| at).min(),
+        }
+    }
+
+    fn give_up_hosts_at(&self) -> impl Iterator<Item = (usize, Instant)> {
+        let of_hosts = match (&self.reach, self.killing) {
+            (Reach::Away(fleet), Some(killing)) => Some((fleet, killing)),
+            _ => None,
+        };
+        of_hosts.into_iter().flat_map(|(fleet, killing)| {
+            let mut has_pes = vec![false; self.fences.len()];
+            for (pe, it) in self.pes.iter().enumerate() {
+                has_pes[self.hosts.of(pe)] |= !it.has_ended();
+            }
+            let hosts = has_pes.into_iter().enumerate();
+            hosts.filter_map(move |(host, has_pes)| {
+                Some((host, fleet.give_up_at(host, killing, has_pes)?))
+            })
+        })
+    }
+
+    /// Waits no longer for PEs that cannot be killed, and for hosts that do not answer even then.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        let late = self.give_up_hosts_at().filter(|(_, at)| *at <= now);
+        let hosts: Vec<usize> = late.map(|(host, _)| host).collect();
+        let mut withstand: Vec<usize> = match &self.reach {
+            Reach::Here(_) => (0..self.pes.len()).collect(),
+            Reach::Away(_) => vec![],
+        };
+        for host in hosts {
+            let Reach::Away(fleet) = &mut self.reach else { return };
+            let pes = self.hosts.on(host);
+            if fleet.give_up(host, now) {
+                withstand.extend(pes);
+                continue;
+            }
+            for pe in pes {
                 self.pes[pe].alive = false;
             }
+            let machine = self.hosts.machine(host);
             report::line(format_args!(
                 "host {machine} does not answer; what runs there ends when it finds the connection \
                  lost"
             ));
+        }
+        for pe in withstand {
+            if std::mem::take(&mut self.pes[pe].alive) {
+                report::line(format_args!("{} cannot be killed", self.name(pe)));
+            }
+        }
+    }
+
+    /// Waits no longer for output of PEs that have all ended.
+    pub(super) fn give_up_output(&mut self) {
+        if let Reach::Away(fleet) = &mut self.reach {
+            let now = Instant::now();
+            (0..self.fences.len()).for_each(|host| _ = fleet.give_up(host, now));
         }
     }
 
