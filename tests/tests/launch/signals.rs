@@ -26,6 +26,7 @@ cases! {
     pes_that_ignore_an_interrupt_are_killed,
     a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell,
     a_job_can_be_stopped_and_continued,
+    a_job_that_is_continued_while_it_stops_goes_on,
     a_killed_launcher_takes_its_pes_along,
     a_killed_launcher_takes_along_what_scripts_started,
     the_process_that_runs_the_job_may_be_killed,
@@ -321,6 +322,24 @@ fn a_job_can_be_stopped_and_continued() {
     wait_until("all are stopped", || all().all(is_stopped));
     job.send(Signal::SIGCONT);
     wait_until("all go on", || all().all(|pid| is_running(pid) && !is_stopped(pid)));
+    job.send(Signal::SIGTERM);
+    assert_eq!(job.finish().signal(), Some(libc::SIGTERM));
+}
+
+/// The process that was started is continued before it has come to stopping itself.
+fn a_job_that_is_continued_while_it_stops_goes_on() {
+    let mut command = oshrun("-n 2 PE hang");
+    // As below.
+    command.process_group(0);
+    let mut job = Job::start(command);
+    job.pids(2);
+    let launcher = runs_the_job(&job);
+    for pid in [job.pid(), launcher] {
+        kill(pid, Signal::SIGSTOP).unwrap();
+        wait_until("it is stopped", || is_stopped(pid));
+    }
+    job.send(Signal::SIGCONT);
+    wait_until("all goes on", || ![job.pid(), launcher].into_iter().any(is_stopped));
     job.send(Signal::SIGTERM);
     assert_eq!(job.finish().signal(), Some(libc::SIGTERM));
 }

@@ -144,7 +144,7 @@ fn stop() {
         let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGCONT);
     }
     if !could_continue || Pid::parent() == parent {
-        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        signals::stop();
     }
     if could_continue {
         let _ = nix::sys::prctl::set_pdeathsig(None);

@@ -73,17 +73,30 @@ pub fn comes_soon(signal: Signal) -> bool {
     const MOMENT: Duration = Duration::from_millis(50);
     let begun = Instant::now();
     loop {
-        let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: writes a set of signals to the place given, or fails.
-        let known = unsafe { libc::sigpending(pending.as_mut_ptr()) } == 0;
-        // SAFETY: written by the call above if it succeeded.
-        if known && unsafe { libc::sigismember(pending.as_ptr(), signal as i32) } == 1 {
+        if is_pending(signal) {
             return true;
         }
         if begun.elapsed() >= MOMENT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a blocked signal has arrived at this process and is yet to be read.
+fn is_pending(signal: Signal) -> bool {
+    let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: writes a set of signals to the place given, or fails.
+    let known = unsafe { libc::sigpending(pending.as_mut_ptr()) } == 0;
+    // SAFETY: written by the call above if it succeeded.
+    known && unsafe { libc::sigismember(pending.as_ptr(), signal as i32) } == 1
+}
+
+/// Stops this process until somebody continues it. Not where somebody has done so already: a stop has the kernel
+/// forget a SIGCONT that is yet to be read, and nobody would send another.
+pub fn stop() {
+    if !is_pending(Signal::SIGCONT) {
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
     }
 }
 

@@ -39,7 +39,7 @@ impl Job {
         if let Reach::Away(fleet) = &mut self.reach {
             fleet.pause();
         }
-        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        signals::stop();
         if let Reach::Away(fleet) = &mut self.reach {
             fleet.wake();
         }
