@@ -6,8 +6,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, kil
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ cases! {
     an_interrupt_that_is_late_counts,
     output_of_other_hosts_is_waited_for_after_a_failure,
     an_interrupt_ends_the_wait_for_output_of_other_hosts,
+    an_interrupt_ends_the_wait_for_a_reader_of_the_profile,
     pes_that_ignore_an_interrupt_are_killed,
     a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell,
     a_job_can_be_stopped_and_continued,
@@ -274,6 +275,30 @@ fn an_interrupt_ends_the_wait_for_output_of_other_hosts() {
     let outcome = job.finish();
     assert_eq!(outcome.signal(), Some(libc::SIGINT), "{}", outcome.stderr);
     assert_eq!(outcome.stderr, "written\n");
+}
+
+fn an_interrupt_ends_the_wait_for_a_reader_of_the_profile() {
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: a system call on a descriptor that is open.
+    let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![b'x'; room as usize]).unwrap();
+    let mut command = oshrun("-n 1 --profile=text true");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut oshrun = command.spawn().unwrap();
+    let pid = Pid::from_raw(oshrun.id() as i32);
+    std::thread::sleep(Duration::from_millis(200));
+    let (begin, mut status) = (Instant::now(), None);
+    while status.is_none() && begin.elapsed() < Duration::from_secs(10) {
+        kill(pid, Signal::SIGINT).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        status = oshrun.try_wait().unwrap();
+    }
+    if status.is_none() {
+        oshrun.kill().unwrap();
+        oshrun.wait().unwrap();
+    }
+    let signal = status.and_then(|status| status.signal());
+    assert_eq!(signal, Some(libc::SIGINT), "{status:?}");
 }
 
 fn pes_that_ignore_an_interrupt_are_killed() {

@@ -26,7 +26,7 @@ use std::io::PipeReader;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 /// After a failure that leaves the other PEs able to end by themselves.
@@ -298,10 +298,7 @@ async fn supervise(mut job: Job, mut around: Around, keeper: PipeReader) -> Endi
         None => finish_output(around.outputs, &around.signals, &keeper, ending).await,
         Some(signal) => Ending::Signal(signal),
     };
-    match job.show_what_was_counted() {
-        false if ending == Ending::Code(0) => Ending::Code(1),
-        _ => ending,
-    }
+    job.show_what_was_counted(&around.signals, &keeper, ending).await
 }
 
 /// The next event from another host, if there can be one.
@@ -322,22 +319,41 @@ async fn finish_output(
 ) -> Ending {
     let mut lost = false;
     for outcome in outputs {
-        let mut outcome = outcome;
-        loop {
-            tokio::select! {
-                written = &mut outcome => {
-                    lost |= written.is_ok_and(|loss| loss.0);
-                    break;
-                }
-                event = signals.next() => match event {
-                    Ok(signals::Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
-                    _ => {}
-                },
-                _ = keeper.readable() => return ending,
-            }
+        match finish(outcome, signals, keeper).await {
+            Finish::Done(written) => lost |= written.is_some_and(|loss| loss.0),
+            Finish::Interrupted(signal) => return Ending::Signal(signal),
+            Finish::Alone => return ending,
         }
     }
     if lost && ending == Ending::Code(0) { Ending::Code(1) } else { ending }
+}
+
+/// How the wait for a thread that writes has ended.
+enum Finish<T> {
+    /// With what the thread tells, if it does.
+    Done(Option<T>),
+    Interrupted(Signal),
+    /// The keeper is gone.
+    Alone,
+}
+
+async fn finish<T>(
+    mut outcome: oneshot::Receiver<T>,
+    signals: &Signals,
+    keeper: &AsyncFd<PipeReader>,
+) -> Finish<T> {
+    loop {
+        tokio::select! {
+            told = &mut outcome => return Finish::Done(told.ok()),
+            event = signals.next() => match event {
+                Ok(signals::Event { signal, .. }) if signals::is_interrupt(signal) => {
+                    return Finish::Interrupted(signal);
+                }
+                _ => {}
+            },
+            _ = keeper.readable() => return Finish::Alone,
+        }
+    }
 }
 
 impl Job {
@@ -365,12 +381,31 @@ impl Job {
         self.verdict.unwrap_or(Ending::Code(without_verdict))
     }
 
-    /// Shows what the PEs have counted, if they were to; false if that failed.
-    fn show_what_was_counted(&mut self) -> bool {
+    /// Shows what the PEs have counted, if they were to. As with output, a user who does not want to wait for
+    /// whoever is to read it interrupts.
+    async fn show_what_was_counted(
+        mut self,
+        signals: &Signals,
+        keeper: &AsyncFd<PipeReader>,
+        ending: Ending,
+    ) -> Ending {
+        if !self.collected.is_wanted() {
+            return ending;
+        }
         if let Reach::Here(host) = &self.reach {
             host.borrow_mut().counted().into_iter().for_each(|it| self.collected.take(it));
         }
-        std::mem::take(&mut self.collected).show(self.pes.len(), &self.hosts)
+        let machine = |pe| self.hosts.machine(self.hosts.of(pe)).to_owned();
+        let places = (0..self.pes.len()).map(machine).collect();
+        let (done, shown) = oneshot::channel();
+        // The receiver is gone when the user has interrupted.
+        thread::start(move || _ = done.send(self.collected.show(places)));
+        match finish(shown, signals, keeper).await {
+            Finish::Done(Some(true)) | Finish::Alone => ending,
+            Finish::Interrupted(signal) => Ending::Signal(signal),
+            Finish::Done(_) if ending == Ending::Code(0) => Ending::Code(1),
+            Finish::Done(_) => ending,
+        }
     }
 
     /// Has all hosts do something.

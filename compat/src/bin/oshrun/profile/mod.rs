@@ -13,11 +13,12 @@ mod summary;
 mod text;
 mod trace;
 
-use crate::placement::Hosts;
+use crate::output::write_all;
 use crate::report;
 use counted::Counted;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use summary::Summary;
 use tombolo_core::board::monotonic_ns;
@@ -130,14 +131,15 @@ impl Collected {
         }
     }
 
-    /// Shows what was counted. False if that failed, which has been said.
-    pub fn show(mut self, size: usize, hosts: &Hosts) -> bool {
-        if self.wish.counting().is_none() {
-            return true;
-        }
+    /// Whether something is to be shown.
+    pub fn is_wanted(&self) -> bool {
+        self.wish.counting().is_some()
+    }
+
+    /// Shows what was counted by PEs on these machines. False if that failed, which has been said.
+    pub fn show(mut self, places: Vec<String>) -> bool {
+        let size = places.len();
         self.pes.sort_by_key(|counted| counted.pe);
-        let places: Vec<String> =
-            (0..size).map(|pe| hosts.machine(hosts.of(pe)).to_owned()).collect();
         let mut written = true;
         if let Some(form) = &self.wish.profile {
             let summary = Summary::new(size, &self.pes, places.clone());
@@ -173,7 +175,11 @@ impl Collected {
 fn put(path: Option<&Path>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
     let done = match path {
         Some(path) => files::write(path, write),
-        None => write(&mut io::stderr().lock()),
+        None => {
+            // Standard error is not locked while somebody is slow to read it.
+            let mut text = vec![];
+            write(&mut text).and_then(|()| write_all(io::stderr().as_fd(), &text))
+        }
     };
     let name = path.map_or("standard error".into(), |path| path.display().to_string());
     if let Err(error) = &done {
