@@ -8,7 +8,9 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -34,7 +36,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 27] = [
+const CASES: [(&str, &str, Case); 28] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -60,6 +62,7 @@ const CASES: [(&str, &str, Case); 27] = [
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
     ("tools_end_well_when_nobody_reads", "sh", tools_end_well_when_nobody_reads),
+    ("links_are_served_when_nobody_reads", "sh", links_are_served_when_nobody_reads),
     ("tools_tell_of_a_full_disk", "sh", tools_tell_of_a_full_disk),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
@@ -116,6 +119,34 @@ fn tools_end_well_when_nobody_reads(prefix: &Path) -> Result<(), Failed> {
         let status = command.args(words).stdin(Stdio::null()).stdout(to).status()?;
         assert!(status.success(), "{line}: {status}");
     }
+    Ok(())
+}
+
+/// As with `oshivshmem LINK 2>&1 | head -1`.
+fn links_are_served_when_nobody_reads(prefix: &Path) -> Result<(), Failed> {
+    let link = scratch("tools-link").join("link");
+    let (from, to) = std::io::pipe()?;
+    let mut command = Command::new(prefix.join("bin/oshivshmem"));
+    command.args(["--size", "1m"]).arg(&link).stdout(to.try_clone()?).stderr(to);
+    let mut server = command.stdin(Stdio::null()).spawn()?;
+    drop(command);
+    let mut said = BufReader::new(from);
+    let served = said.read_line(&mut String::new()).and_then(|_| {
+        drop(said);
+        for _ in 0..2 {
+            let mut side = UnixStream::connect(&link)?;
+            side.set_read_timeout(Some(Duration::from_secs(20)))?;
+            let mut version = [1; 8];
+            side.read_exact(&mut version)?;
+            assert_eq!(version, [0; 8], "the form of the protocol");
+        }
+        Ok(())
+    });
+    // It serves until then.
+    let ended = server.try_wait()?;
+    server.kill()?;
+    server.wait()?;
+    assert!(served.is_ok() && ended.is_none(), "{served:?} {ended:?}");
     Ok(())
 }
 

@@ -64,13 +64,13 @@ fn main() -> ExitCode {
         match Server::bind(path, size, vectors as usize) {
             Ok(server) => servers.push(server),
             Err(error) => {
-                eprintln!("oshivshmem: {}: {error}", path.display());
+                tool::complain(format_args!("oshivshmem: {}: {error}", path.display()));
                 return ExitCode::FAILURE;
             }
         }
     }
     // Whoever starts it waits for this line before machines are started.
-    println!("ready");
+    tool::print("ready\n");
     let threads: Vec<_> =
         servers.into_iter().map(|server| std::thread::spawn(move || serve(server))).collect();
     for thread in threads {
@@ -84,13 +84,12 @@ fn main() -> ExitCode {
 fn serve(mut server: Server) {
     let path = server.path().display().to_string();
     loop {
-        match server.wait() {
-            Ok(Change::Came(side)) => eprintln!("oshivshmem: {path}: side {side} has come"),
-            Ok(Change::Went(side)) => eprintln!("oshivshmem: {path}: side {side} has gone"),
-            Ok(Change::Refused) => {
-                eprintln!("oshivshmem: {path}: one was turned away, a link has two sides");
-            }
-            Err(error) => return eprintln!("oshivshmem: {path}: {error}"),
-        }
+        let what = match server.wait() {
+            Ok(Change::Came(side)) => format!("side {side} has come"),
+            Ok(Change::Went(side)) => format!("side {side} has gone"),
+            Ok(Change::Refused) => "one was turned away, a link has two sides".into(),
+            Err(error) => return tool::complain(format_args!("oshivshmem: {path}: {error}")),
+        };
+        tool::complain(format_args!("oshivshmem: {path}: {what}"));
     }
 }
