@@ -423,6 +423,9 @@ fn oshinfo_refuses_options_of_another_kind(prefix: &Path) -> Result<(), Failed> 
         ("--host n1", "--doctor"),
         ("--by put", "--predict"),
         ("--form json", "--tuning"),
+        ("--doctor --host n1,,n2", "the list has an empty entry"),
+        ("--doctor --host=-oProxyCommand=false", "is not a name of a host"),
+        ("--doctor --host n1:x", "expected a number of PEs"),
         ("--doctor --root /nonexist", "expected a directory with copies of /proc and /sys"),
         ("--predict gather --pes 0", "expected a whole number, at least 1"),
         ("--predict gather --size 0", "expected 1 byte to 1 TiB"),
@@ -770,7 +773,7 @@ fn oshinfo_finds_what_is_wrong(prefix: &Path) -> Result<(), Failed> {
     let rsh = other.join("rsh");
     fs::write(&rsh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n")?;
     tool("chmod", &["+x".as_ref(), rsh.as_os_str()])?;
-    let both = oshinfo(&["--host", "n1", "--rsh", rsh.to_str().ok_or("not UTF-8")?])?;
+    let both = oshinfo(&["--host", "n1:4,n1", "--rsh", rsh.to_str().ok_or("not UTF-8")?])?;
     assert_eq!(both.code, here.code, "{both:?}");
     assert_eq!(
         both.stdout.matches("What makes jobs slow or impossible on ").count(),

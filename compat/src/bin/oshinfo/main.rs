@@ -4,6 +4,8 @@
 mod clock;
 mod collectives;
 mod doctor;
+#[path = "../oshrun/hosts/list.rs"]
+mod hosts;
 mod manual;
 mod measure;
 mod overview;
@@ -74,9 +76,9 @@ struct Options {
     doctor: bool,
 
     /// With --doctor: also on these machines, each through ssh
-    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "doctor")]
+    #[arg(long, value_name = "LIST", requires = "doctor", value_parser = machines)]
     #[arg(conflicts_with_all = ["tuning", "predict", "collectives"])]
-    host: Vec<String>,
+    host: Vec<Machines>,
 
     /// With --host: the command that starts a program on another machine
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host")]
@@ -139,6 +141,16 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Names of machines.
+#[derive(Clone)]
+struct Machines(Vec<String>);
+
+/// A list as `oshrun --host` takes it; how many PEs a machine is to get does not matter.
+fn machines(text: &str) -> Result<Machines, String> {
+    let named = hosts::from_list(text)?;
+    Ok(Machines(named.into_iter().map(|host| host.name).collect()))
+}
+
 /// A directory with copies of the files of a machine.
 fn copied_files(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
@@ -186,7 +198,7 @@ fn doctor(options: &Options) -> ExitCode {
     let mut text = doctor::render(&machine, &findings);
     let mut worst = doctor::worst(&findings);
     let own = std::env::current_exe().unwrap_or_default();
-    for name in &options.host {
+    for name in options.host.iter().flat_map(|machines| &machines.0) {
         let (theirs, grade) = doctor::others(&own, &options.rsh.0, name);
         text += &format!("\n{theirs}");
         worst = worst.max(grade);

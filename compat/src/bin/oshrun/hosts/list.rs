@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--host` and host files.
-
-use super::Named;
+//! `--host` and host files. `oshinfo` includes this file, so that it takes the lists that `oshrun` takes.
 
 /// Most PEs of a machine.
 const SLOTS_MAX: usize = 1 << 16;
+
+/// A machine as it was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub name: String,
+    /// How many PEs it is to get at most, if that was said.
+    pub slots: Option<usize>,
+}
 
 /// `a:4,b,c:2`. Hosts that are named more than once are one.
 pub fn from_list(text: &str) -> Result<Vec<Named>, String> {
@@ -20,6 +26,7 @@ pub fn from_list(text: &str) -> Result<Vec<Named>, String> {
 
 /// One host a line: `name`, `name:4`, `name 4` or `name slots=4`, and comments after `#`. Files for Open MPI may
 /// also say `max-slots=8`, up to which its launcher may go on dealing: without `slots` that number counts.
+#[allow(dead_code, reason = "oshinfo reads no such files")]
 pub fn from_file(text: &str) -> Result<Vec<Named>, String> {
     let mut hosts = vec![];
     // Some editors begin files with a mark of the order of bytes.

@@ -4,18 +4,10 @@
 mod list;
 mod slurm;
 
-pub use list::{from_file, from_list};
+pub use list::{Named, from_file, from_list};
 pub use slurm::from_slurm;
 
 use crate::options::Placement;
-
-/// A machine as it was named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    pub name: String,
-    /// How many PEs it is to get at most, if that was said.
-    pub slots: Option<usize>,
-}
 
 /// The machines of a job, and the PEs of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
