@@ -34,13 +34,13 @@ pub fn compare(options: &Options) -> Result<bool, String> {
 }
 
 /// Writes the files that are asked for, each even if another one cannot be written. An earlier file stays
-/// where nothing was measured.
+/// where nothing was measured, and an earlier report where less was.
 fn keep(options: &Options, report: &Report) -> Result<(), String> {
     if report.series.is_empty() {
         return Err("nothing could be measured".to_owned());
     }
     let csv = files::write(&options.csv, || report::csv(report));
-    let json = files::json(&options.json, report);
+    let json = files::report(&options.json, report, report.complete);
     let html = files::write(&options.html, || html::page(report));
     let failures: Vec<String> = [csv, json, html].into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
@@ -51,8 +51,10 @@ pub mod tests {
     use super::report::{FORMAT, Point, Report, Series, WayReport};
     use super::ways::Mark;
     use crate::catalogue::Test;
+    use crate::files;
     use crate::machine::Machine;
     use crate::pe;
+    use std::ffi::OsStr;
 
     /// A series of a test over a way, with the same values in three rounds.
     pub fn series(test: &str, way: &str, values: &[(u64, f64)]) -> Series {
@@ -131,6 +133,26 @@ pub mod tests {
         assert!(Report::read("{}").unwrap_err().contains("not a report of oshperf"));
         let later = text.replacen("\"format\":1", "\"format\":99", 1);
         assert!(Report::read(&later).unwrap_err().contains("form 99"));
+    }
+
+    #[test]
+    fn an_interrupted_comparison_costs_no_earlier_report() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: super::Options,
+        }
+        let folder = files::passing_folder().unwrap();
+        let path = folder.path().join("report.json");
+        let line = [OsStr::new("oshperf"), OsStr::new("--json"), path.as_os_str()];
+        let options = <Line as clap::Parser>::parse_from(line).options;
+        let keep = |complete| super::keep(&options, &Report { complete, ..report() });
+        for complete in [false, true] {
+            keep(complete).unwrap();
+            assert_eq!(files::is_complete(&path), complete);
+        }
+        assert!(keep(false).unwrap_err().ends_with("complete and stays"));
+        assert!(files::is_complete(&path));
     }
 
     #[test]
