@@ -83,7 +83,11 @@ pub trait Operator<T> {
 unsafe fn combine_all<O: Operator<T>, T: Copy>(into: *mut u8, source: *const u8, count: usize) {
     let (into, source) = (into.cast::<T>(), source.cast::<T>());
     // SAFETY: the caller's word.
+    #[cfg(target_arch = "x86_64")]
     let first = unsafe { wide::combine::<O, T>(into, source, count) };
+    // The compiler uses all instructions for vectors that every such processor has.
+    #[cfg(not(target_arch = "x86_64"))]
+    let first = 0;
     for i in first..count {
         // SAFETY: both hold `count` elements; unaligned accesses need no alignment.
         unsafe {
@@ -138,18 +142,6 @@ mod wide {
                 into.add(i).write_unaligned(values);
             }
         }
-    }
-}
-
-/// The instructions for vectors that every such processor has are what the compiler uses anyway.
-#[cfg(not(target_arch = "x86_64"))]
-mod wide {
-    /// Combines nothing.
-    ///
-    /// # Safety
-    /// None is needed.
-    pub unsafe fn combine<O, T>(_: *mut T, _: *const T, _: usize) -> usize {
-        0
     }
 }
 
