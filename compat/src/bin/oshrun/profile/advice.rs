@@ -64,21 +64,19 @@ fn processors(summary: &Summary) -> Option<Advice> {
 fn room(summary: &Summary, whole: f64) -> Option<Advice> {
     let [queue, credits] = [Reason::Room, Reason::Credit].map(|reason| summary.waited(reason));
     let waited = queue + credits;
-    let ways = ["ntb", "tcp", "ofi"].map(|name| {
-        summary.lines.iter().filter(|line| line.way == name).map(|line| line.bytes).sum::<u64>()
+    let ways = ["ntb", "tcp", "verbs", "ofi"].map(|name| {
+        let lines = summary.lines.iter().filter(|line| line.way == name);
+        (lines.map(|line| line.bytes).sum::<u64>(), name)
     });
-    let setting = match ways {
-        [0, 0, 0] => return None,
-        [ntb, tcp, ofi] if ntb >= tcp.max(ofi) && credits > queue => {
+    let setting = match ways.into_iter().max()? {
+        (0, _) => return None,
+        (_, "ntb") if credits > queue => {
             "SHMEM_NTB_WINDOW with larger windows, SHMEM_NTB_CHUNK with longer packets, or a processor for \
              the service threads of the next host"
         }
-        [ntb, tcp, ofi] if ntb >= tcp.max(ofi) => {
-            "SHMEM_NTB_LANES with more lanes, or SHMEM_NTB_CHUNK with longer packets"
-        }
-        [_, tcp, ofi] if tcp >= ofi => {
-            "SHMEM_TCP_INTERFACE with a faster network, or several of them"
-        }
+        (_, "ntb") => "SHMEM_NTB_LANES with more lanes, or SHMEM_NTB_CHUNK with longer packets",
+        (_, "tcp") => "SHMEM_TCP_INTERFACE with a faster network, or several of them",
+        (_, "verbs") => "SHMEM_VERBS_DEVICE with a faster card, or several of them",
         _ => "SHMEM_OFI_PROVIDER or SHMEM_OFI_INTERFACE with a faster network",
     };
     (waited > SHARE * whole).then(|| Advice {
@@ -90,7 +88,7 @@ fn room(summary: &Summary, whole: f64) -> Option<Advice> {
             percent(waited, whole),
             time(queue),
             time(credits),
-            size(ways.iter().sum())
+            size(ways.iter().map(|(bytes, _)| bytes).sum())
         ),
     })
 }
@@ -204,8 +202,15 @@ mod tests {
         assert!(settings(&of(&counted))[0].starts_with("less work for PE 1"));
         counted[0].waits[Reason::Room as usize] = [9, 300_000];
         assert_eq!(settings(&of(&counted)).len(), 1, "no transport was used");
-        counted[0].rows[0].way = "ntb".into();
-        assert!(settings(&of(&counted))[0].starts_with("SHMEM_NTB_LANES"));
+        for (way, expected) in [
+            ("verbs", "SHMEM_VERBS_DEVICE"),
+            ("tcp", "SHMEM_TCP_INTERFACE"),
+            ("ofi", "SHMEM_OFI_PROVIDER"),
+            ("ntb", "SHMEM_NTB_LANES"),
+        ] {
+            counted[0].rows[0].way = way.into();
+            assert!(settings(&of(&counted))[0].starts_with(expected), "{way}");
+        }
         counted[1].waits[Reason::Credit as usize] = [9, 500_000];
         assert!(settings(&of(&counted))[0].starts_with("SHMEM_NTB_WINDOW"));
         counted[1].waits[Reason::Relay as usize] = [9, 500_000];
