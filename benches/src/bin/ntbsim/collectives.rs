@@ -31,8 +31,9 @@ const ROUTINE: &str = "ntbsim collectives";
 const GOAL: (usize, f64) = (1 << 20, 0.85);
 /// Processors of a PE.
 const PROCESSORS: u32 = 5;
-/// Bytes that a core combines in a nanosecond: two are read and one is written for each.
-const COMBINE_RATE: f64 = 11.0;
+/// Bytes that a core combines in a nanosecond: two are read and one is written for each. Sums of long integers in the last
+/// cache were measured at 28 (benches/record/2026-11-30-reductions-by-vectors.md).
+const COMBINE_RATE: f64 = 20.0;
 
 /// What is run.
 #[derive(Args)]
