@@ -62,9 +62,10 @@ int shmemx_ctx_tune_hint(shmem_ctx_t ctx, int reuse);
 /*
  * Local: 1 if the PE is known to be lost, 0 otherwise, also for numbers that are no PE. A lost PE
  * stays lost. A PE is lost when
- * - it was killed, crashed or exited between shmem_init and shmem_finalize, which the PEs of its
- *   host are told at once. Of several emulated hosts one is lost as a whole: its PEs serve for each
- *   other what arrives over its links, so oshrun kills the others;
+ * - it was killed, crashed or exited between shmem_init and shmem_finalize. oshrun tells the PEs of
+ *   its host at once; under other launchers they find out by themselves when they wait or ask. Of
+ *   several emulated hosts one is lost as a whole: its PEs serve for each other what arrives over its
+ *   links, so oshrun kills the others;
  * - its host died, or a transport that reached it does not any more, and the library has given it up
  *   (over an NTB ring about two seconds after its links have gone down, and by default after 30 seconds
  *   of silence while they are up; over networks within ten).

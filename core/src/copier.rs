@@ -269,6 +269,15 @@ mod tests {
         }
     }
 
+    /// Waits for the thread alone.
+    fn until_copied(stream: &Stream) {
+        let begun = Instant::now();
+        while !stream.is_quiet() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "nobody copies");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Enters a copy of all of `source`, or copies it.
     fn copy(copier: &Copier, stream: &Stream, dest: &mut [u8], source: &[u8]) -> Status {
         let (to, from, len) = (dest.as_mut_ptr(), source.as_ptr(), source.len().min(dest.len()));
@@ -328,11 +337,7 @@ mod tests {
             dest.fill(0);
             assert_eq!(copy(&copier, &stream, &mut dest, &source), Status::Pending);
             // It sleeps in between.
-            let begun = Instant::now();
-            while !stream.is_quiet() {
-                assert!(begun.elapsed() < Duration::from_secs(30), "nobody copies");
-                thread::sleep(Duration::from_millis(1));
-            }
+            until_copied(&stream);
             assert!(dest == source);
         }
     }
@@ -350,11 +355,7 @@ mod tests {
             let mut dest = vec![0; source.len()];
             let copier = Copier::new(ALL);
             assert_eq!(copy(&copier, &stream, &mut dest, &source), Status::Pending);
-            let begun = Instant::now();
-            while !stream.is_quiet() {
-                assert!(begun.elapsed() < Duration::from_secs(30), "nobody copies");
-                thread::sleep(Duration::from_millis(1));
-            }
+            until_copied(&stream);
             assert!(dest == source);
         });
         pinned.join().unwrap();
