@@ -89,6 +89,8 @@ pub struct Ran {
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
+    /// After this time the watchdog killed it.
+    pub killed_after: Option<Duration>,
     pub stdout: String,
     pub stderr: String,
 }
@@ -104,10 +106,10 @@ impl Ran {
 
     /// `expected`, how the command ended instead, and the ends of its outputs.
     pub fn account(&self, expected: &str) -> String {
-        let ended = match (self.code, self.signal) {
-            (Some(code), _) => format!("exit code {code}"),
-            (None, Some(9)) => "killed, perhaps by the watchdog of this test".to_owned(),
-            (None, signal) => format!("ended by signal {signal:?}"),
+        let ended = match (self.killed_after, self.code, self.signal) {
+            (Some(limit), _, _) => format!("still ran after {} s, killed", limit.as_secs()),
+            (None, Some(code), _) => format!("exit code {code}"),
+            (None, None, signal) => format!("ended by signal {signal:?}"),
         };
         let (stdout, stderr) = (tail(&self.stdout), tail(&self.stderr));
         format!("{expected}: {ended}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
@@ -126,7 +128,11 @@ pub fn ends_with_this(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(end) }
 }
 
-/// Runs `command` in a process group of its own, and kills the group after `limit`.
+/// For `oshrun` to print what its PEs wait for, before it is killed.
+const REPORT: Duration = Duration::from_secs(5);
+
+/// Runs `command` in a process group of its own, and kills the group after `limit`. Where the command is a job of
+/// `oshrun`, its standard error says then what each PE was doing.
 ///
 /// Output goes through files: processes that outlive the command cannot keep the test waiting for
 /// the end of a pipe.
@@ -142,22 +148,34 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Ran> {
     let mut child = command.spawn()?;
 
     let group = child.id();
+    let is_oshrun = Path::new(command.get_program()).file_name() == Some("oshrun".as_ref());
     let (ended, watch) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
-        if watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // The group still exists: its leader, the child, has not been waited for.
-            let _ = Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status();
+        let is_late = |limit| watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+        let kill = |what: &[&str]| _ = Command::new("kill").args(what).status();
+        if !is_late(limit) {
+            return None;
         }
+        if is_oshrun {
+            kill(&["-QUIT", &group.to_string()]);
+        }
+        if !is_oshrun || is_late(REPORT) {
+            // The group still exists: its leader, the child, has not been waited for.
+            kill(&["-KILL", "--", &format!("-{group}")]);
+        }
+        Some(limit)
     });
     let status = child.wait()?;
     drop(ended);
-    watchdog.join().expect("the watchdog does not panic");
+    let killed_after = watchdog.join().expect("the watchdog does not panic");
+    // It may have ended by itself after all.
+    let killed_after = killed_after.filter(|_| status.signal() == Some(libc::SIGKILL));
 
     let [stdout, stderr] = [read(&paths[0])?, read(&paths[1])?];
     for path in paths {
         fs::remove_file(path)?;
     }
-    Ok(Ran { code: status.code(), signal: status.signal(), stdout, stderr })
+    Ok(Ran { code: status.code(), signal: status.signal(), killed_after, stdout, stderr })
 }
 
 fn read(path: &Path) -> io::Result<String> {
