@@ -26,8 +26,9 @@ const ON_HOSTS: [&str; 2] = ["--host", "n1:2,n2:2"];
 /// Who is imported, and so initialised, first.
 const ORDERS: [&str; 2] = ["mpi", "shmem"];
 const MPICH: &str = "/usr/lib/x86_64-linux-gnu/libmpich.so.12";
-/// A compiler at work on a busy machine.
-const BUILD_LIMIT: Duration = Duration::from_secs(300);
+/// A compiler at work on a busy machine, or some 24,000 barriers and collectives: each may wait until programs that
+/// compute have had their turns.
+const LONG_LIMIT: Duration = Duration::from_secs(300);
 
 /// Jobs leave them as they are.
 static HOSTS: LazyLock<Result<Nodes, String>> = LazyLock::new(|| Nodes::start(2));
@@ -118,7 +119,7 @@ impl Python {
             pip.args(["--no-deps", "--no-cache-dir", "--target"]).arg(&site).arg(self.source()?);
             // It is compiled for longer than it runs here.
             pip.env("CFLAGS", "-O0 -g0");
-            run(&mut pip, BUILD_LIMIT).map_err(|error| error.to_string())?.succeeded()?;
+            run(&mut pip, LONG_LIMIT).map_err(|error| error.to_string())?.succeeded()?;
             Ok(site)
         };
         self.site.get_or_init(install).clone()
@@ -155,7 +156,7 @@ fn program(name: &str) -> PathBuf {
 fn its_own_tests(python: &Python, job: &[&str]) -> Result<(), Failed> {
     let mut tests = python.job("oshrun", job)?;
     tests.args(["-m", "unittest", "--quiet"]).current_dir(python.source()?.join("test"));
-    let ran = run(&mut tests, LIMIT)?.succeeded()?;
+    let ran = run(&mut tests, LONG_LIMIT)?.succeeded()?;
     // Of each PE; skipped tests would stand behind the word.
     let passed = ran.stderr.lines().filter(|line| *line == "OK").count();
     let counted = ran.stderr.lines().filter(|line| line.starts_with("Ran 110 tests")).count();
