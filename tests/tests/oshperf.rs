@@ -23,9 +23,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 15] = [
+const CASES: [(&str, &[&str], Case); 16] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
+    ("networks_have_ceilings", &["sh"], networks_have_ceilings),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
     ("an_interrupted_run_keeps_what_it_has", &["sh"], an_interrupted_run_keeps_what_it_has),
     ("an_interruption_is_no_success", &["cc"], an_interruption_is_no_success),
@@ -185,6 +186,20 @@ fn ways_across_hosts_are_compared(prefix: &Path) -> Result<(), Failed> {
     assert!(has_ceilings(&report, "rate", "ntb:packets", "emulated"), "{report}");
     assert!(has_ceilings(&report, "rate", "ntb:modelled", "modelled"), "{report}");
     assert!(ran.stdout.contains("# ntb:direct: emulated, 2 emulated hosts"), "{}", ran.stdout);
+    Ok(())
+}
+
+/// TCP by itself, and libfabric's provider by itself where libfabric is installed.
+fn networks_have_ceilings(prefix: &Path) -> Result<(), Failed> {
+    let ops = "--ops put,get,amo,rate,signal --sizes 8,64K --rounds 1";
+    let (ran, report) = compare(prefix, "networks", &format!("--ways tcp,ofi {ops}"))?;
+    let ofi = report["ways"][1]["unusable"].as_str();
+    for way in ["tcp"].into_iter().chain(ofi.is_none().then_some("ofi")) {
+        for test in ["put", "get", "fetch_add", "add", "compare_swap", "rate", "signal"] {
+            assert!(has_ceilings(&report, test, way, "measured"), "{test} {way}: {}", ran.stdout);
+        }
+    }
+    assert!(ofi.is_none_or(|why| why.contains("libfabric")), "{ofi:?}");
     Ok(())
 }
 

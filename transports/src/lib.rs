@@ -22,7 +22,9 @@ pub mod tcp;
 pub mod unordered;
 pub mod verbs;
 
-use tombolo_core::transport::Transport;
+pub use network::alone::Alone;
+pub use network::is_on_one_machine;
+use tombolo_core::transport::{Job, Transport};
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
@@ -46,6 +48,16 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "ofi" => Some(Box::new(ofi::Ofi::new())),
         #[cfg(feature = "testing")]
         "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
+        _ => None,
+    }
+}
+
+/// Opens the network of the back end called `name` by itself, for puts and gets of up to `room` bytes; none where a back
+/// end has no network of others. The error says why it cannot be used.
+pub fn alone(name: &str, job: &Job<'_>, room: usize) -> Option<Result<Box<dyn Alone>, String>> {
+    match name {
+        "verbs" => Some(network::alone::open::<verbs::Cards>(job, room)),
+        "ofi" => Some(network::alone::open::<ofi::Libfabric>(job, room)),
         _ => None,
     }
 }

@@ -9,9 +9,10 @@
 //! - Long transfers are RMA; AMOs, and what the network does not keep whole, are carried out by the
 //!   target's processor ([`engine`]), or AMOs by the network, which says in whose domain ([`Atomics`]).
 //! - A back end ([`transport`]) provides a [`Network`], and says which one is to be used. [`trial`] finds
-//!   out whether it works.
+//!   out whether it works, and [`alone`] measures it by itself.
 
 pub mod address;
+pub mod alone;
 pub mod endpoint;
 pub mod engine;
 pub mod message;

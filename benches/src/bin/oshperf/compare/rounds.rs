@@ -191,7 +191,7 @@ impl<'a> Comparison<'a> {
         let sizes: Vec<String> = sizes.0.iter().map(u64::to_string).collect();
         job.arg("--tests").arg(names.join(",")).arg("--sizes").arg(sizes.join(","));
         job.arg("--budget").arg(((budget * 1e3) as u64).to_string());
-        job.arg("--ceiling").arg(way.ceiling(self.one_machine()).option());
+        job.arg("--ceiling").arg(way.ceiling().option());
         job
     }
 

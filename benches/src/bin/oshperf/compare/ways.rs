@@ -92,20 +92,21 @@ impl FromStr for Way {
 
 impl Way {
     /// What its ceiling is measured with in the job; `Ceiling::None` also where it is computed.
-    pub fn ceiling(&self, one_machine: bool) -> Ceiling {
+    pub fn ceiling(&self) -> Ceiling {
         match (self.transport.as_str(), self.mark) {
             ("shm", _) => Ceiling::Mapped,
             ("cma", _) => Ceiling::Cma,
             ("ntb", Mark::Emulated) => Ceiling::Memory,
-            ("tcp", _) if one_machine => Ceiling::Tcp,
-            ("ofi", _) if one_machine && matches!(self.variant(), "" | "tcp") => Ceiling::Tcp,
+            ("tcp", _) => Ceiling::Tcp,
+            ("ofi", _) => Ceiling::Libfabric,
+            ("verbs", _) => Ceiling::Verbs,
             _ => Ceiling::None,
         }
     }
 
     /// The ceiling in words, with what kind of figure it is; None where there is none.
     pub fn ceiling_in_words(&self, op: Op, one_machine: bool) -> Option<(&'static str, Mark)> {
-        match self.ceiling(one_machine) {
+        match self.ceiling() {
             Ceiling::Mapped => {
                 let words = match op {
                     Op::Amo => "the processor's instruction on the other PE's memory",
@@ -121,16 +122,17 @@ impl Way {
                 "plain copy to or from shared memory, of a word by a load and a store",
                 Mark::Emulated,
             )),
-            Ceiling::Tcp => Some(("TCP over the loopback interface", Mark::Measured)),
+            Ceiling::Tcp if one_machine => {
+                Some(("TCP over the loopback interface", Mark::Measured))
+            }
+            Ceiling::Tcp => Some(("TCP between the two machines", Mark::Measured)),
+            Ceiling::Libfabric => Some(("libfabric's provider alone", Mark::Measured)),
+            Ceiling::Verbs => Some(("the RDMA card alone", Mark::Measured)),
             Ceiling::None if self.mark == Mark::Modelled => {
                 Some(("rate of the link", Mark::Modelled))
             }
             Ceiling::None => None,
         }
-    }
-
-    fn variant(&self) -> &str {
-        self.name.split_once(':').map_or("", |(_, variant)| variant)
     }
 
     /// Why a job that took this way did not start, from what it wrote on standard error.

@@ -11,9 +11,14 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use tombolo_core::config::Config;
+use tombolo_core::transport::{Job, Locality};
+use tombolo_transports::Alone;
 
 /// Bytes of a stream before its receiver answers, at least.
 const STREAM: usize = 1 << 20;
+/// Puts of a series at most.
+const SERIES: usize = 512;
 
 /// Buffers and helpers.
 pub struct Bench {
@@ -23,6 +28,13 @@ pub struct Bench {
     /// Another process, with buffers at the same addresses.
     process: Option<Pid>,
     connection: Option<(TcpStream, TcpStream)>,
+    networks: Vec<Network>,
+}
+
+/// Both ends of a network of others in this process, or why there is none.
+struct Network {
+    transport: &'static str,
+    ends: Result<[Box<dyn Alone>; 2], String>,
 }
 
 /// What several threads write lies in lines of its own.
@@ -34,7 +46,7 @@ impl Bench {
     /// For sizes up to `room`.
     pub fn new(budget: Duration, room: usize) -> Bench {
         let [from, to] = [1u8, 2].map(|byte| vec![byte; room + 16]);
-        Bench { budget, from, to, process: None, connection: None }
+        Bench { budget, from, to, process: None, connection: None, networks: Vec::new() }
     }
 
     /// Buffers; the second one at a multiple of 16.
@@ -71,6 +83,23 @@ impl Bench {
         let (near, far) = self.connection.as_ref().expect("just made");
         Ok((near, far))
     }
+
+    /// The two ends of the network that a transport would use on this machine.
+    fn network(&mut self, transport: &'static str) -> Result<&mut [Box<dyn Alone>; 2], String> {
+        let known = self.networks.iter().position(|network| network.transport == transport);
+        let at = known.unwrap_or_else(|| {
+            let ends = open(transport, self.from.len());
+            self.networks.push(Network { transport, ends });
+            self.networks.len() - 1
+        });
+        self.networks[at].ends.as_mut().map_err(|why| why.clone())
+    }
+
+    /// What a network that was measured is, in a few words.
+    pub fn medium(&self, transport: &str) -> Option<String> {
+        let network = self.networks.iter().find(|network| network.transport == transport)?;
+        network.ends.as_ref().ok().map(|[near, _]| near.medium().to_owned())
+    }
 }
 
 impl Drop for Bench {
@@ -80,6 +109,22 @@ impl Drop for Bench {
             let _ = waitpid(process, None);
         }
     }
+}
+
+/// Two ends that know each other, as two PEs of this machine would have them.
+fn open(transport: &'static str, room: usize) -> Result<[Box<dyn Alone>; 2], String> {
+    let variables = std::env::vars().chain([("SHMEM_TRANSPORTS".to_owned(), transport.to_owned())]);
+    let config =
+        Config::from_environment(variables.collect()).map_err(|error| error.to_string())?;
+    let localities = [(); 2].map(|()| Locality::alone_on(0));
+    let open = |pe| {
+        let job = Job { pe, localities: &localities, config: &config };
+        tombolo_transports::alone(transport, &job, room).ok_or("it has no network of others")?
+    };
+    let [mut near, mut far] = [open(0)?, open(1)?];
+    near.meet(&far.card()?)?;
+    far.meet(&near.card()?)?;
+    Ok([near, far])
 }
 
 fn connect() -> std::io::Result<(TcpStream, TcpStream)> {
@@ -153,6 +198,60 @@ fn exchanges(bench: &mut Bench, bytes: (usize, usize), parts: usize) -> Result<T
     both(FIRST)?;
     let plan = Sampling::new(budget, begun.elapsed() / FIRST as u32);
     both(plan.samples).map(|values| Times::new(values, None))
+}
+
+/// A put by libfabric's provider until it can be read at its target.
+pub fn libfabric(bench: &mut Bench, size: usize) -> Result<Times, String> {
+    puts(bench, "ofi", size, 1)
+}
+
+/// One of many such puts.
+pub fn libfabric_stream(bench: &mut Bench, size: usize) -> Result<Times, String> {
+    puts(bench, "ofi", size, STREAM.div_ceil(size).min(SERIES))
+}
+
+/// A put by an RDMA card until it can be read at its target.
+pub fn card(bench: &mut Bench, size: usize) -> Result<Times, String> {
+    puts(bench, "verbs", size, 1)
+}
+
+/// One of many such puts.
+pub fn card_stream(bench: &mut Bench, size: usize) -> Result<Times, String> {
+    puts(bench, "verbs", size, STREAM.div_ceil(size).min(SERIES))
+}
+
+/// The time of one of `count` puts under way at a time. Another thread lends the target its processor.
+fn puts(
+    bench: &mut Bench,
+    transport: &'static str,
+    size: usize,
+    count: usize,
+) -> Result<Times, String> {
+    /// Looks at the target before others may need its processor.
+    const LOOKS: u32 = 32;
+    let budget = bench.budget;
+    let [near, far] = bench.network(transport)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let target = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..LOOKS {
+                    far.told()?;
+                }
+                thread::yield_now();
+            }
+            Ok::<(), String>(())
+        });
+        let mut put = Ok(());
+        let times = timing::alone(budget, || {
+            if put.is_ok() {
+                put = near.put(size, count);
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+        target.join().map_err(|_| "the target's thread ended".to_owned())??;
+        put.map(|()| times.divided(count as f64))
+    })
 }
 
 /// An atomic addition of one thread.
@@ -289,8 +388,8 @@ mod tests {
         for measure in [copy, streaming, tcp, tcp_stream, xadd, line, store, load] {
             assert!(measure(&mut bench, 64).unwrap().median() >= 0.0);
         }
-        // A machine may forbid it, or be too busy.
-        for measure in [cma, contended] {
+        // A machine may forbid it, be too busy, or have no such network.
+        for measure in [cma, contended, libfabric, libfabric_stream, card, card_stream] {
             match measure(&mut bench, 64) {
                 Ok(times) => assert!(times.median() > 0.0),
                 Err(why) => assert!(!why.is_empty()),

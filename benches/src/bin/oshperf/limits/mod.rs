@@ -47,6 +47,8 @@ struct Table {
     name: &'static str,
     /// Whether values are microseconds; MB/s otherwise.
     latency: bool,
+    /// The network that was measured, where it is one of several that there may be.
+    medium: Option<String>,
     /// Why there are no rows.
     unavailable: Option<String>,
     rows: Vec<Row>,
@@ -59,45 +61,55 @@ struct Row {
     p99: f64,
 }
 
-/// A thing to measure: the table's name, whether it takes single words only, and how.
+/// A thing to measure: the table's name, whether it takes single words only, how, and the transport whose network that
+/// is.
 struct Limit {
     name: &'static str,
     latency: bool,
     word: bool,
-    measure: fn(&mut Bench, usize) -> Result<Times, String>,
+    measure: Measure,
+    transport: Option<&'static str>,
 }
 
-const LIMITS: [Limit; 10] = [
-    Limit { name: "plain copy", latency: false, word: false, measure: bench::copy },
-    Limit { name: "copy past the caches", latency: false, word: false, measure: bench::streaming },
-    Limit {
-        name: "kernel copy to another process (CMA)",
-        latency: false,
-        word: false,
-        measure: bench::cma,
-    },
-    Limit { name: "TCP over loopback, one way", latency: true, word: false, measure: bench::tcp },
-    Limit {
-        name: "TCP over loopback, stream",
-        latency: false,
-        word: false,
-        measure: bench::tcp_stream,
-    },
-    Limit { name: "lock xadd, alone", latency: true, word: true, measure: bench::xadd },
-    Limit {
-        name: "lock xadd, contended by another thread",
-        latency: true,
-        word: true,
-        measure: bench::contended,
-    },
-    Limit {
-        name: "cache line to another core, one way",
-        latency: true,
-        word: true,
-        measure: bench::line,
-    },
-    Limit { name: "store to a word", latency: true, word: true, measure: bench::store },
-    Limit { name: "load of a word", latency: true, word: true, measure: bench::load },
+impl Limit {
+    /// The rate at which bytes move, by size.
+    const fn rate(name: &'static str, measure: Measure) -> Limit {
+        Limit { name, latency: false, word: false, measure, transport: None }
+    }
+
+    /// How long something takes, by size.
+    const fn time(name: &'static str, measure: Measure) -> Limit {
+        Limit { latency: true, ..Limit::rate(name, measure) }
+    }
+
+    /// How long something takes with a word.
+    const fn word(name: &'static str, measure: Measure) -> Limit {
+        Limit { word: true, ..Limit::time(name, measure) }
+    }
+
+    /// By the network of a transport.
+    const fn of(self, transport: &'static str) -> Limit {
+        Limit { transport: Some(transport), ..self }
+    }
+}
+
+type Measure = fn(&mut Bench, usize) -> Result<Times, String>;
+
+const LIMITS: [Limit; 14] = [
+    Limit::rate("plain copy", bench::copy),
+    Limit::rate("copy past the caches", bench::streaming),
+    Limit::rate("kernel copy to another process (CMA)", bench::cma),
+    Limit::time("TCP over loopback, one way", bench::tcp),
+    Limit::rate("TCP over loopback, stream", bench::tcp_stream),
+    Limit::time("libfabric's provider, put until it has arrived", bench::libfabric).of("ofi"),
+    Limit::rate("libfabric's provider, many puts", bench::libfabric_stream).of("ofi"),
+    Limit::time("RDMA card, put until it has arrived", bench::card).of("verbs"),
+    Limit::rate("RDMA card, many puts", bench::card_stream).of("verbs"),
+    Limit::word("lock xadd, alone", bench::xadd),
+    Limit::word("lock xadd, contended by another thread", bench::contended),
+    Limit::word("cache line to another core, one way", bench::line),
+    Limit::word("store to a word", bench::store),
+    Limit::word("load of a word", bench::load),
 ];
 
 /// Measures and prints. True if all was measured.
@@ -112,8 +124,9 @@ pub fn limits(options: &Options) -> Result<bool, String> {
     let progress = Progress::new(steps);
     let mut tables = Vec::new();
     for limit in &LIMITS {
+        let (medium, unavailable, rows) = (None, None, Vec::new());
         let mut table =
-            Table { name: limit.name, latency: limit.latency, unavailable: None, rows: Vec::new() };
+            Table { name: limit.name, latency: limit.latency, medium, unavailable, rows };
         for size in if limit.word { &[8][..] } else { sizes } {
             if interrupt::wanted() || table.unavailable.is_some() {
                 break;
@@ -132,6 +145,7 @@ pub fn limits(options: &Options) -> Result<bool, String> {
             }
             progress.step();
         }
+        table.medium = limit.transport.and_then(|transport| bench.medium(transport));
         tables.push(table);
     }
     drop(progress);
@@ -166,7 +180,10 @@ fn text(limits: &Limits) -> String {
         text += "# Not complete: what was measured before it ended\n";
     }
     for table in &limits.tables {
-        text += &format!("\n# {} (measured)\n", table.name);
+        text += &match &table.medium {
+            Some(medium) => format!("\n# {}: {medium} (measured)\n", table.name),
+            None => format!("\n# {} (measured)\n", table.name),
+        };
         if let Some(why) = &table.unavailable {
             text += &format!("# not available: {why}\n");
         }
@@ -193,7 +210,8 @@ mod tests {
         let path = Some(folder.path().join("limits.json"));
         let limits = |rows, complete| {
             let rows = (0..rows).map(|k| Row { size: 8 << k, median: 1.0, p99: 2.0 }).collect();
-            let table = Table { name: "plain copy", latency: false, unavailable: None, rows };
+            let table =
+                Table { name: "plain copy", latency: false, medium: None, unavailable: None, rows };
             Limits { machine: Machine::here(), complete, tables: vec![table] }
         };
         assert!(keep(&path, &limits(0, false)).unwrap_err().contains("nothing could be measured"));

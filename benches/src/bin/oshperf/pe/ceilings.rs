@@ -9,10 +9,14 @@ use crate::catalogue::Test;
 use crate::raw::{self, End};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ffi::c_long;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tombolo_core::interfaces::shared_by_all;
+use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_transports::Alone;
 
 /// Copies shorter than this are not tried past the caches.
 const STREAMING: usize = 4096;
@@ -25,6 +29,8 @@ pub enum Ceilings {
     Cma { pid: i32, address: usize },
     /// A connection between the two PEs, on these.
     Tcp { stream: Option<TcpStream>, buffer: Vec<u8> },
+    /// A network by itself, on these two; `tolds` counts what they have told each other.
+    Network { end: Option<Box<dyn Alone>>, tolds: u64 },
     /// Nothing is measured.
     None,
 }
@@ -61,6 +67,8 @@ impl Ceilings {
                 let stream = connect(pe);
                 Ceilings::Tcp { stream, buffer: vec![7; 64 * pe.room.max(LARGEST_SERIES)] }
             }
+            Ceiling::Libfabric => Ceilings::Network { end: meet(pe, "ofi"), tolds: 0 },
+            Ceiling::Verbs => Ceilings::Network { end: meet(pe, "verbs"), tolds: 0 },
             Ceiling::None => Ceilings::None,
         }
     }
@@ -73,6 +81,7 @@ impl Ceilings {
             Ceilings::Memory { at, whose } => memory(pe, *at, whose, test.name, size),
             Ceilings::Cma { pid, address } => cma(pe, *pid, *address, test.name, size),
             Ceilings::Tcp { stream, buffer } => tcp(pe, stream.as_ref(), buffer, test.name, size),
+            Ceilings::Network { end, tolds } => network(pe, end, tolds, test.name, size),
             Ceilings::None => None,
         }?;
         Some(in_unit(test.kind, x, times.median()))
@@ -227,30 +236,182 @@ fn tcp(
     (pe.me == 0 && !broken).then(|| Times::new(values, None))
 }
 
-/// A connection over the loopback interface. Collective.
+/// One end of a network by itself on each PE of the pair; none if either has none. Collective.
+fn meet(pe: &Pe, transport: &str) -> Option<Box<dyn Alone>> {
+    let open = || tombolo_transports::alone(transport, &pe.job(), pe.room)?.ok();
+    let mut end = pe.in_pair().then(open).flatten();
+    let card = end.as_ref().and_then(|end| end.card().ok()).unwrap_or_default();
+    let theirs = pe.swap(&card);
+    let has_met = end.as_mut().is_some_and(|end| end.meet(&theirs).is_ok());
+    pe.both(has_met).then_some(end).flatten()
+}
+
+/// What a network does by itself: puts with what says that they have arrived, gets, and words told to and fro. An AMO
+/// that the network does not carry out takes a word there and one back.
+fn network(
+    pe: &Pe,
+    end: &mut Option<Box<dyn Alone>>,
+    tolds: &mut u64,
+    name: &str,
+    size: usize,
+) -> Option<Times> {
+    let amo = |op, operand| Amo { op, size: 8, operand, compare: 0 };
+    let amo = match name {
+        "compare_swap" => amo(AmoOp::CompareSwap, 0),
+        _ => amo(AmoOp::Add, 1),
+    };
+    let messages = window(size, pe.room);
+    let (has_amo, in_order) =
+        end.as_ref().map_or((false, false), |end| (end.has(amo), end.tells_in_order()));
+    let manner = match name {
+        "put" | "get" | "rate" => Some(false),
+        "fetch_add" | "compare_swap" | "add" => Some(!has_amo),
+        "signal" if in_order => Some(true),
+        _ => None,
+    };
+    // As PE 0 sees it: others than the pair have no end.
+    let is_told = match pe.agree(manner.map_or(2, u64::from)) {
+        2 => return None,
+        is_told => is_told == 1,
+    };
+    let mut failed = end.is_none();
+    let first = *tolds;
+    let mut once = || {
+        let Some(end) = end.as_mut().filter(|_| !failed) else { return };
+        let done = match name {
+            _ if is_told => {
+                *tolds += 1;
+                let len = if name == "signal" { size } else { 0 };
+                to_and_fro(end.as_mut(), pe.me == 0, len, *tolds)
+            }
+            "put" => end.put(size, 1),
+            "get" => end.get(size),
+            "rate" => end.put(size, messages),
+            _ => end.amo(amo),
+        };
+        failed = done.is_err();
+    };
+    let parts = match name {
+        "rate" => messages as f64,
+        "signal" => 2.0,
+        _ => 1.0,
+    };
+    pe.barrier();
+    let times = if is_told {
+        const FIRST: u32 = 8;
+        let begun = Instant::now();
+        (0..FIRST).for_each(|_| {
+            if pe.in_pair() {
+                once()
+            }
+        });
+        let plan = pe.plan(begun.elapsed() / FIRST);
+        Some(timing::run(plan, || {
+            if pe.in_pair() {
+                once()
+            }
+        }))
+    } else if pe.me == 0 {
+        let times = timing::alone(pe.budget / 2, &mut once);
+        *tolds = first + 1;
+        // The other end does its part until it is told that this was all.
+        failed |= end.as_mut().is_none_or(|end| end.tell(0, *tolds).is_err());
+        Some(times)
+    } else {
+        *tolds = first + 1;
+        let end = end.as_mut().filter(|_| pe.me == pe.peer);
+        failed |= end.is_some_and(|end| await_told(end.as_mut(), *tolds).is_err());
+        None
+    };
+    if let Some(one) = end {
+        // What is under way still needs the processor.
+        failed |= one.put(0, 0).is_err();
+    }
+    pe.barrier();
+    if !pe.both(!failed) {
+        *end = None;
+    }
+    times.filter(|_| pe.me == 0 && !failed).map(|times| times.divided(parts))
+}
+
+/// Tells the other end a number behind so many bytes, and waits for the same from it. One end begins.
+fn to_and_fro(end: &mut dyn Alone, begins: bool, len: usize, number: u64) -> Result<(), String> {
+    if begins {
+        end.tell(len, number)?;
+    }
+    await_told(end, number)?;
+    if !begins {
+        end.tell(len, number)?;
+    }
+    Ok(())
+}
+
+fn await_told(end: &mut dyn Alone, number: u64) -> Result<(), String> {
+    /// Looks before others may need the processor.
+    const LOOKS: u32 = 32;
+    let (mut looks, begun) = (0u32, Instant::now());
+    while end.told()? != number {
+        looks += 1;
+        if looks.is_multiple_of(LOOKS) {
+            if begun.elapsed() > raw::PATIENCE {
+                return Err("the other end tells nothing".to_owned());
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// A connection between the two PEs of the pair: over the loopback interface on one machine. Collective.
 fn connect(pe: &Pe) -> Option<TcpStream> {
-    let listener =
-        (pe.me == pe.peer && pe.n > 1).then(|| TcpListener::bind("127.0.0.1:0").ok()).flatten();
+    let listener = (pe.me == pe.peer && pe.n > 1).then(|| listen(pe)).flatten();
+    let greeting = std::process::id().to_le_bytes();
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let port = pe.ask(address.map_or(0, |address| u64::from(address.port())));
+    let card = address.map(|address| [&greeting, address.to_string().as_bytes()].concat());
+    let theirs = pe.swap(&card.unwrap_or_default());
     let stream = match listener {
-        Some(listener) => accept(&listener),
-        None if pe.me == 0 && port != 0 => TcpStream::connect(("127.0.0.1", port as u16)).ok(),
+        Some(listener) => accept(&listener, greeting),
+        None if pe.me == 0 => call(&theirs),
         None => None,
     };
     let stream = stream.filter(|stream| raw::prepare(stream).is_ok());
     // Both have one, or neither uses it.
-    let other = pe.ask(u64::from(stream.is_some()));
-    let both = pe.agree(u64::from(other == 1 && (pe.me != 0 || stream.is_some())));
-    stream.filter(|_| both == 1)
+    pe.both(stream.is_some()).then_some(stream).flatten()
 }
 
-fn accept(listener: &TcpListener) -> Option<TcpStream> {
+fn listen(pe: &Pe) -> Option<TcpListener> {
+    let job = pe.job();
+    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let address = match tombolo_transports::is_on_one_machine(&job) {
+        true => loopback,
+        false => *shared_by_all(&job).first()?,
+    };
+    TcpListener::bind((address, 0)).ok()
+}
+
+/// Calls the PE whose card this is: a greeting, and where it listens.
+fn call(card: &[u8]) -> Option<TcpStream> {
+    let (greeting, address) = card.split_first_chunk::<4>()?;
+    let address: SocketAddr = std::str::from_utf8(address).ok()?.parse().ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, raw::PATIENCE).ok()?;
+    stream.write_all(greeting).ok()?;
+    Some(stream)
+}
+
+/// The first that calls with this greeting: others may call as well.
+fn accept(listener: &TcpListener, greeting: [u8; 4]) -> Option<TcpStream> {
     listener.set_nonblocking(true).ok()?;
     let begun = Instant::now();
     while begun.elapsed() < raw::PATIENCE {
-        if let Ok((stream, _)) = listener.accept() {
-            return Some(stream);
+        if let Ok((mut stream, _)) = listener.accept() {
+            let mut said = [0; 4];
+            let heard = stream
+                .set_nonblocking(false)
+                .and_then(|()| stream.set_read_timeout(Some(raw::PATIENCE / 4)))
+                .and_then(|()| stream.read_exact(&mut said));
+            if heard.is_ok() && said == greeting {
+                return Some(stream);
+            }
         }
         std::thread::sleep(Duration::from_millis(1));
     }

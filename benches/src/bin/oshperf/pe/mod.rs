@@ -17,6 +17,7 @@ use std::ffi::c_long;
 use std::time::Duration;
 use tombolo::describe::Block;
 use tombolo::tools;
+use tombolo_core::transport::Job;
 
 /// What lines of measurements begin with.
 pub const MARK: &str = "oshperf: ";
@@ -73,8 +74,12 @@ pub enum Ceiling {
     Cma,
     /// Plain copies to memory that processes share
     Memory,
-    /// TCP over the loopback interface
+    /// TCP between the two PEs
     Tcp,
+    /// The provider of libfabric that the job uses
+    Libfabric,
+    /// The RDMA card that the job uses
+    Verbs,
     /// Nothing
     None,
 }
@@ -127,6 +132,8 @@ enum Word {
     Threads,
 }
 
+/// Of [`Pe::swap`]: more than addresses of networks have.
+const SWAPPED_MAX: usize = 1024;
 const LINE: usize = 64;
 const LINES: usize = 4 + points::THREADS_MAX;
 
@@ -203,6 +210,12 @@ impl Pe {
         self.words.wrapping_byte_add(word as usize * LINE)
     }
 
+    /// As transports see it.
+    fn job(&self) -> Job<'_> {
+        let (localities, config) = (self.session.localities(), self.session.config());
+        Job { pe: self.me, localities, config }
+    }
+
     /// PE 0 and the one that it measures against.
     fn in_pair(&self) -> bool {
         self.me == 0 || self.me == self.peer
@@ -228,6 +241,42 @@ impl Pe {
         if self.me == self.peer {
             // SAFETY: as in `agree`.
             unsafe { shmem_long_p(word, number as c_long, 0) };
+        }
+        self.barrier();
+        // SAFETY: as in `agree`.
+        unsafe { word.read_volatile() as u64 }
+    }
+
+    /// Whether both PEs of the pair have something. Collective.
+    fn both(&self, has: bool) -> bool {
+        let other = self.ask(has.into());
+        self.agree(u64::from(other == 1 && has)) == 1
+    }
+
+    /// The bytes that the other PE of the pair has, up to [`SWAPPED_MAX`] of them. Collective.
+    fn swap(&self, own: &[u8]) -> Vec<u8> {
+        let len = self.give(own.len() as u64) as usize;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.iter_mut()
+                .zip(own.get(at..).unwrap_or_default())
+                .for_each(|(to, from)| *to = *from);
+            self.give(u64::from_le_bytes(word)).to_le_bytes()
+        };
+        // All PEs take part in every word.
+        let mut theirs: Vec<u8> = (0..SWAPPED_MAX).step_by(8).flat_map(word).collect();
+        theirs.truncate(len);
+        theirs
+    }
+
+    /// The number that the other PE of the pair has, on both. Collective.
+    fn give(&self, number: u64) -> u64 {
+        let word = self.word(Word::Answer);
+        let other = if self.me == 0 { self.peer } else { 0 };
+        self.barrier();
+        if self.in_pair() {
+            // SAFETY: as in `agree`.
+            unsafe { shmem_long_p(word, number as c_long, other as i32) };
         }
         self.barrier();
         // SAFETY: as in `agree`.
