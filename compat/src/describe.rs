@@ -13,6 +13,9 @@ use tombolo_core::{Error, Result, World};
 use tombolo_selector::class::Class;
 use tombolo_selector::report;
 
+mod groups;
+mod pairs;
+
 const ROUTINE: &str = "oshinfo";
 
 /// A heading, and rows of name and value.
@@ -266,9 +269,12 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
     };
     let mut ways: Vec<(Class, String, usize)> = Vec::new();
     let mut sections = Vec::new();
+    let (mut said, mut classes) = (Vec::new(), Vec::new());
     for text in told {
-        let Told { sections: theirs, ways: seen } = Told::decode(&text);
+        let Told { sections: theirs, ways: seen, said: of_pairs } = Told::decode(&text);
         sections.extend(theirs);
+        said.push(of_pairs);
+        classes.push(seen.iter().map(|way| way.0).collect());
         for (class, words) in seen {
             match ways.iter_mut().find(|way| way.0 == class && way.1 == words) {
                 Some(way) => way.2 += 1,
@@ -281,8 +287,11 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
     for (class, words, pairs) in ways {
         between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
     }
-    let first = [job(world), between];
-    Ok(Some(first.into_iter().chain(sections).chain([choices(world, |_, _, _| None)]).collect()))
+    let mut all = vec![job(world), between];
+    all.extend(pairs::sections(session, &said, &classes));
+    all.extend(sections);
+    all.push(choices(world, |_, _, _| None));
+    Ok(Some(all))
 }
 
 /// What one PE tells PE 0, as text with a line per item.
@@ -290,6 +299,8 @@ struct Told {
     sections: Vec<Section>,
     /// Class of each PE, this one included, and the routes to it.
     ways: Vec<(Class, String)>,
+    /// What there is to say of its pairs with other PEs.
+    said: Vec<pairs::Said>,
 }
 
 impl Told {
@@ -302,7 +313,7 @@ impl Told {
         }
         let tuning = session.tuning();
         let way = |pe| (tuning.class_of(pe), report::routes(world, pe));
-        Told { sections, ways: (0..world.n_pes()).map(way).collect() }
+        Told { sections, ways: (0..world.n_pes()).map(way).collect(), said: pairs::here(world) }
     }
 
     fn encode(&self) -> String {
@@ -312,12 +323,13 @@ impl Told {
             rows.iter().for_each(|(name, value)| text += &format!("row\t{name}\t{value}\n"));
         }
         self.ways.iter().for_each(|(class, words)| text += &format!("way\t{class}\t{words}\n"));
+        self.said.iter().for_each(|said| text += &format!("said\t\t{}\n", said.encode()));
         text
     }
 
     /// Lines of another form are left out: they only were to be read by people.
     fn decode(text: &str) -> Told {
-        let mut told = Told { sections: Vec::new(), ways: Vec::new() };
+        let mut told = Told { sections: Vec::new(), ways: Vec::new(), said: Vec::new() };
         for line in text.lines() {
             let fields: Vec<&str> = line.splitn(3, '\t').collect();
             match (&fields[..], told.sections.last_mut()) {
@@ -326,6 +338,7 @@ impl Told {
                 (["way", class, words], _) => {
                     told.ways.extend(class.parse().ok().map(|class| (class, (*words).to_owned())));
                 }
+                (["said", _, words], _) => told.said.extend(pairs::Said::decode(words)),
                 _ => {}
             }
         }
@@ -419,7 +432,8 @@ mod tests {
         let mut section = Section::new("PE 1");
         section.rows("ntb", ["a: b".to_owned(), "c\td".to_owned()]);
         let ways = vec![(Class::Hops(2), "put ntb".to_owned())];
-        let text = Told { sections: vec![section.clone()], ways: ways.clone() }.encode();
+        let said = Vec::new();
+        let text = Told { sections: vec![section.clone()], ways: ways.clone(), said }.encode();
         let told = Told::decode(&text);
         assert_eq!((told.sections, told.ways), (vec![section], ways));
         for cut in 0..text.len() {

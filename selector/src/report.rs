@@ -430,14 +430,24 @@ pub fn size(bytes: u64) -> String {
 /// The sizes that end with `limit`, exactly: "up to 1945 B", or "below 256 KiB" where one byte more has the
 /// shorter name.
 pub fn up_to(limit: u64) -> String {
+    edge(limit, ["below", "up to"])
+}
+
+/// The sizes that begin behind `limit`: "above 1945 B", or "from 256 KiB" where `limit` is one byte less.
+pub fn beyond(limit: u64) -> String {
+    edge(limit, ["from", "above"])
+}
+
+/// `limit` behind the second word, or what is one byte more behind the first.
+fn edge(limit: u64, [of_next, of_limit]: [&str; 2]) -> String {
     let exact = |bytes: u64| {
         let whole = |(shift, _): &(u32, _)| bytes > 0 && bytes.is_multiple_of(1 << shift);
         let (shift, unit) = UNITS.into_iter().find(whole).unwrap_or((0, "B"));
         format!("{} {unit}", bytes >> shift)
     };
     match limit.checked_add(1) {
-        Some(next) if next.is_multiple_of(1 << 10) => format!("below {}", exact(next)),
-        _ => format!("up to {}", exact(limit)),
+        Some(next) if next.is_multiple_of(1 << 10) => format!("{of_next} {}", exact(next)),
+        _ => format!("{of_limit} {}", exact(limit)),
     }
 }
 

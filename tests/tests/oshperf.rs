@@ -206,7 +206,11 @@ fn networks_have_ceilings(prefix: &Path) -> Result<(), Failed> {
 fn ways_that_cannot_be_used_say_why(prefix: &Path) -> Result<(), Failed> {
     let arguments = "--hosts 2 --ways shm,ntb:packets,ofi:nothing --ops amo --rounds 1";
     let (ran, report) = compare(prefix, "unusable", arguments)?;
-    assert!(ran.stdout.contains("# shm: not usable: not on this host\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("# shm: not usable: the PEs are on different hosts\n"),
+        "{}",
+        ran.stdout
+    );
     let why = |k: usize| report["ways"][k]["unusable"].as_str();
     assert!(why(0).is_some() && why(1).is_none(), "{report}");
     // Without libfabric there is another reason.

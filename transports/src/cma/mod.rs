@@ -122,7 +122,7 @@ impl Transport for Cma {
         let numbered_by = process::namespace();
         let connect = |pe: usize| {
             if !job.is_local(pe) {
-                return Err("not on this host".into());
+                return Err("the PEs are on different hosts".into());
             }
             let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
             self.endpoint(numbered_by, job.localities[pe].pid, address)

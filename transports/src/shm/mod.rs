@@ -171,7 +171,7 @@ impl Transport for Shm {
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
         let mut endpoints: Vec<std::result::Result<Box<dyn Endpoint>, String>> =
-            (0..job.n_pes()).map(|_| Err("not on this host".to_owned())).collect();
+            (0..job.n_pes()).map(|_| Err("the PEs are on different hosts".to_owned())).collect();
         let mut all: Vec<(usize, Extents)> = Vec::new();
         for pe in (0..job.n_pes()).filter(|pe| job.is_local(*pe) && *pe != job.pe) {
             let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();

@@ -29,7 +29,8 @@ use tombolo_selector::{Origin, Tuning};
 
 const IN_A_JOB: &str = "\
 In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts,
-ports, links, windows and routes; --tuning explains the routes of the job;
+ports, links, windows and routes, and which transports reach which PEs and why
+others do not; --tuning explains the routes of the job;
 --predict also measures the pattern.";
 
 /// What stands in the place of a file for the comparison of two.

@@ -209,7 +209,7 @@ impl Transport for Ntb {
         let mut endpoints: Connected = Vec::with_capacity(adverts.len());
         for (pe, advert) in adverts.iter().enumerate() {
             endpoints.push(match advert {
-                _ if job.is_local(pe) => Err("on this host".into()),
+                _ if job.is_local(pe) => Err("the PEs are on the same host".into()),
                 Err(why) => Err(why.clone()),
                 Ok(advert) => opened.endpoint_to(job, pe, advert).map(|endpoint| {
                     direct.extend(endpoint.direct.clone());

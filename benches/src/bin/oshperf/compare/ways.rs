@@ -144,7 +144,7 @@ impl Way {
         let line = line.strip_prefix("oshperf: ").unwrap_or(line);
         let text = line.split_once("shmem_init: ").map_or(line, |(_, text)| text);
         let text = text.split_once("no transport reaches ").map_or(text, |(_, text)| text);
-        // "PE 1: ofi: why; shm: not on this host; SHMEM_TRANSPORTS=..."
+        // "PE 1: ofi: why; shm: the PEs are on different hosts; SHMEM_TRANSPORTS=..."
         let own = format!("{}: ", self.transport);
         let part = text.split_once(&own).map(|(_, rest)| rest.split("; SHMEM_").next());
         let part = part.flatten().unwrap_or(text);
@@ -179,12 +179,13 @@ mod tests {
     #[test]
     fn refusals_are_those_of_the_transport() {
         let refusal = |way: &str, text: &str| way.parse::<Way>().unwrap().refusal(text);
-        let text = "tombolo: PE 0: shmem_init: no transport reaches PE 1: shm: not on this host; \
-                    SHMEM_TRANSPORTS=shm leaves other transports out: set SHMEM_TRANSPORTS=all\n";
-        assert_eq!(refusal("shm", text), "not on this host");
+        let text = "tombolo: PE 0: shmem_init: no transport reaches PE 1: shm: the PEs are on \
+                    different hosts; SHMEM_TRANSPORTS=shm leaves other transports out: set \
+                    SHMEM_TRANSPORTS=all\n";
+        assert_eq!(refusal("shm", text), "the PEs are on different hosts");
         let text = "tombolo: PE 0: shmem_init: no transport reaches PE 1: ofi: none of the 2 offers \
                     of libfabric fits SHMEM_OFI_PROVIDER=x (another provider is asked for: tcp on \
-                    lo); shm: not on this host; SHMEM_TRANSPORTS=shm,ofi leaves";
+                    lo); shm: the PEs are on different hosts; SHMEM_TRANSPORTS=shm,ofi leaves";
         let expected = "none of the 2 offers of libfabric fits SHMEM_OFI_PROVIDER=x";
         assert_eq!(refusal("ofi:x", text), expected);
         let text = "oshrun: PE 0 exited with code 1; ending the job\n\
