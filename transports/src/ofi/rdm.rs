@@ -8,7 +8,7 @@ use super::promises::{Keys, keeps_order};
 use super::queue::Queue;
 use super::sockets::{self, Connection, Reads};
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
-use crate::network::message::{LONG_MESSAGE, MESSAGE, SHORT_MESSAGE};
+use crate::network::message::{MESSAGE, SHORT_MESSAGE};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
@@ -140,12 +140,8 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
-            message_max: match &*name {
-                // `ofi_rxm` makes thousands of buffers as long as the longest message.
-                _ if is_over_connections => SHORT_MESSAGE,
-                "net" | "tcp" | "sockets" => LONG_MESSAGE,
-                _ => MESSAGE,
-            },
+            // `ofi_rxm` makes thousands of buffers as long as the longest message.
+            message_max: if is_over_connections { SHORT_MESSAGE } else { MESSAGE },
             closes,
             reads: is_fragile.then(|| Reads::up_to(entries)),
             ordered: keeps_order(tx.msg_order, endpoint),
