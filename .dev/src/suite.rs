@@ -48,11 +48,12 @@ const LIBIBVERBS: &str = "libibverbs.so.1";
 
 /// Test programs that run alone. The PEs of their jobs wait for each other all the time: on two processors, beside
 /// another program, they were seen to take one and a half to six times as long.
-const ALONE: [&str; 5] = [
+const ALONE: [&str; 6] = [
     "tests/tests/collectives.rs",
     "tests/tests/conformance.rs",
     "tests/tests/guests/main.rs",
     "tests/tests/programs.rs",
+    "tests/tests/python.rs",
     "tests/tests/verbs.rs",
 ];
 
@@ -67,19 +68,21 @@ const WAITING: [&str; 4] = [
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let prefix = tree.target("tombolo");
-    // Packages are fetched from the network while the processor compiles.
-    let (installed, (missing, python, no_guests)) = thread::scope(|scope| {
+    // Packages are fetched from the network while the processors compile. Two builds at a time, in folders of their own,
+    // keep two processors busy where one alone waits for its last crates.
+    let (installed, programs, (missing, python, no_guests)) = thread::scope(|scope| {
         let tools = scope.spawn(|| (provide_tools(), python::provide(tree), provide_guests(tree)));
-        (install(tree, &prefix), tools.join().expect("tools are provided without panics"))
+        let installed = scope.spawn(|| install(tree, &prefix));
+        let programs = args.is_empty().then(|| test_programs(tree));
+        let installed = installed.join().expect("installing does not panic");
+        (installed, programs, tools.join().expect("tools are provided without panics"))
     });
     installed?;
+    let programs = programs.transpose()?;
     let aarch64 = aarch64::provide(tree)?;
     announce("cargo test --workspace");
     let mut jobs = vec![model_checking(tree)];
-    match args {
-        [] => jobs.extend(test_programs(tree)?),
-        _ => jobs.push(cargo_test(tree, args)),
-    }
+    jobs.extend(programs.unwrap_or_else(|| vec![cargo_test(tree, args)]));
     for job in &mut jobs {
         job.command.env("TOMBOLO_PREFIX", &prefix);
         if let Some(folder) = &python {
