@@ -215,6 +215,22 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
             run: gather::collect_eagerly,
         },
         Algorithm {
+            name: "ring",
+            about: "members send each other their lengths, then blocks go from neighbour to neighbour round the ring of members",
+            taken: Taken::OnRequest,
+            applies: with_memory,
+            cost_ns: |_, _| u64::MAX,
+            run: gather::collect_round_the_ring,
+        },
+        Algorithm {
+            name: "doubling",
+            about: "members send each other their lengths, then Bruck's algorithm where all blocks together fit 8 KiB; longer ones are put with signals",
+            taken: Taken::OnRequest,
+            applies: with_memory,
+            cost_ns: |_, _| u64::MAX,
+            run: gather::collect_by_doubling,
+        },
+        Algorithm {
             name: "hosts",
             about: "members send to the first one of their host; these first ones exchange the blocks of their hosts",
             taken: Taken::ByCost,
@@ -270,6 +286,14 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
             applies: with_memory,
             cost_ns: estimate::both_ways,
             run: both_ways::gather,
+        },
+        Algorithm {
+            name: "neighbours",
+            about: "neighbour exchange: members of an even number exchange by turns with both neighbours the two blocks that came last",
+            taken: Taken::OnRequest,
+            applies: gather::has_partners,
+            cost_ns: |_, _| u64::MAX,
+            run: gather::by_neighbours,
         },
         Algorithm {
             name: "doubling",

@@ -130,6 +130,56 @@ pub unsafe fn round_the_ring(group: &Group<'_>, call: &Gather) {
     }
 }
 
+/// Whether [`by_neighbours`] can carry a call out: members have partners in pairs.
+pub fn has_partners(group: &Group<'_>, _: &Gather) -> bool {
+    group.with_memory().is_some() && group.n.is_multiple_of(2)
+}
+
+/// Blocks of equal length: neighbours in the ring of members exchange theirs, and from then on each exchanges by turns with
+/// its other neighbour and with that one the two blocks that came last (Chen and others, "Performance evaluation of
+/// allgather algorithms on terascale Linux cluster with Fast Ethernet", 2005).
+///
+/// Everybody's result depends on all. A member sends to the same one in every second round: the flags alone tell of
+/// these messages, whose data go to places of their own.
+///
+/// # Safety
+/// As [`fcollect`], where [`has_partners`].
+pub unsafe fn by_neighbours(group: &Group<'_>, call: &Gather) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let Group { n, me, .. } = *group;
+    let Gather { dest, source, len } = *call;
+    let (right, left) = stream::neighbours(me, n);
+    let (partner, other) = if me.is_multiple_of(2) { (right, left) } else { (left, right) };
+    let stream = stream::Stream::begin(group, team, n / 2);
+    let mut lends = false;
+    // SAFETY: dest holds a block of each member.
+    unsafe { source.copy_to(dest.add(me * len), len) };
+    for round in 0..n / 2 {
+        let letter = stream.letter(round);
+        let (first, count) = if round == 0 { (me, 1) } else { (2 * pair_at(me, round, n), 2) };
+        let to = if round.is_multiple_of(2) { partner } else { other };
+        let at = dest.wrapping_add(first * len);
+        // SAFETY: the caller's promise; nobody writes blocks that have arrived.
+        unsafe { letter.send_to(to, at, at, count * len, Mode::NonBlocking) };
+        lends |= letter.lends();
+        letter.receive(to);
+    }
+    // The program may change its dest.
+    if lends {
+        (0..(n / 2).min(2)).for_each(|round| stream.letter(round).complete());
+    }
+}
+
+/// The pair of blocks that a member sends in a round but the first: those that came in the round before. Members
+/// 2p and 2p + 1 have pair p first. What comes in the rounds after that lies by turns on either side of it, always farther.
+fn pair_at(me: usize, round: usize, n: usize) -> usize {
+    let (pairs, own, came) = (n / 2, me / 2, round - 1);
+    let away = came.div_ceil(2);
+    // In odd rounds those with even numbers get what lies before their pair.
+    let before = came.is_multiple_of(2) != me.is_multiple_of(2);
+    if before { (own + pairs - away) % pairs } else { (own + away) % pairs }
+}
+
 /// Whether [`doubling`] can carry a call out: what a member sends in a round fits a block, which is copied where
 /// it leaves.
 pub fn fits_doubling(group: &Group<'_>, call: &Gather) -> bool {
@@ -137,25 +187,39 @@ pub fn fits_doubling(group: &Group<'_>, call: &Gather) -> bool {
     group.with_memory().is_some() && most <= Block::LEN.min(long_max(group.n))
 }
 
-/// Blocks of equal length: in each round a member sends all it has to one that lacks them, at twice
-/// the distance of the round before (Bruck and others, "Efficient algorithms for all-to-all
-/// communications in multiport message-passing systems", 1997), here without turning blocks round
-/// afterwards, as each is copied to where it belongs.
-///
-/// Everybody's result depends on all. In no round does a member send to whom it has sent before.
+/// Blocks of equal length: see [`double`].
 ///
 /// # Safety
 /// As [`fcollect`], where [`fits_doubling`]; dest may be private, as only its own member writes there.
 pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let letters = Letters::begin(group, team, group.n / 2 * call.len);
+    // SAFETY: the caller's promise.
+    unsafe { double(group, &letters, call, |member| member * call.len) };
+}
+
+/// In each round a member sends all blocks it has to one that lacks them, at twice the distance of the round before
+/// (Bruck and others, "Efficient algorithms for all-to-all communications in multiport message-passing systems",
+/// 1997), here without turning blocks round afterwards, as each is copied to where it belongs. The block of a member
+/// begins in dest where `start` says, and ends where that of the next begins.
+///
+/// Everybody's result depends on all. In no round does a member send to whom it has sent before.
+///
+/// # Safety
+/// Dest holds the blocks of all; the blocks that a member sends in a round fit its messages, and [`Block::LEN`].
+unsafe fn double(
+    group: &Group<'_>,
+    letters: &Letters<'_>,
+    call: &Gather,
+    start: impl Fn(usize) -> usize,
+) {
     let Group { n, me, .. } = *group;
     let Gather { dest, source, len } = *call;
-    let letters = Letters::begin(group, team, n / 2 * len);
     let mut joined = Block::new();
     // SAFETY: dest holds a block of each member. What is sent are blocks that are here, as many as fit; a blocking
     // send lets go of them.
     unsafe {
-        source.copy_to(dest.add(me * len), len);
+        source.copy_to(dest.add(start(me)), len);
         for round in 0..rounds(n) {
             let distance = 1 << round;
             // Those of this member and of the ones behind it are here; as many are lacking at most.
@@ -163,8 +227,12 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
             let (to, from) = ((me + n - distance) % n, (me + distance) % n);
             // Before the end of dest, and from its begin on.
             let parts = |first: usize| {
-                let before = count.min(n - first) * len;
-                (dest.add(first * len), before, count * len - before)
+                let end = first + count;
+                (
+                    dest.add(start(first)),
+                    start(end.min(n)) - start(first),
+                    start(end.saturating_sub(n)),
+                )
             };
             let (mut blocks, before, after) = parts(me);
             if after > 0 {
@@ -172,10 +240,10 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
                 joined.at().add(before).copy_from_nonoverlapping(dest, after);
                 blocks = joined.at();
             }
-            letters.send(to, blocks, count * len, Mode::Blocking);
+            letters.send(to, blocks, before + after, Mode::Blocking);
             let theirs = letters.receive(from);
             let (place, before, after) = parts(from);
-            copy::claim(theirs, count * len);
+            copy::claim(theirs, before + after);
             copy_bytes(place, theirs, before);
             copy_bytes(dest, theirs.add(before), after);
         }
@@ -274,6 +342,67 @@ unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most:
     }
 }
 
+/// Where the blocks of all members begin in dest, and where the last one ends. Members send each other their lengths.
+/// Ends the job if there is no room for all.
+fn starts(group: &Group<'_>, team: &Team, call: &Gather) -> [usize; MEMBERS_MAX + 1] {
+    let letters = Letters::begin(group, team, WORD);
+    for member in others(group.me, group.n) {
+        // SAFETY: nothing is read.
+        unsafe { letters.send_with(member, call.len as u64, call.source, 0) };
+    }
+    let mut starts = [0usize; MEMBERS_MAX + 1];
+    for member in 0..group.n {
+        let len = match member == group.me {
+            true => call.len,
+            // SAFETY: a message of a word.
+            false => unsafe { letters.receive(member).cast::<u64>().read() as usize },
+        };
+        starts[member + 1] = starts[member].saturating_add(len);
+    }
+    let all = starts[group.n];
+    if group.world.config().debug.0 && all > 0 {
+        group.world.check_range(group.routine, "dest", call.dest, all);
+    }
+    if all > group.world.room_at(call.dest) {
+        no_room(group, call, all);
+    }
+    starts
+}
+
+/// Blocks of lengths that the members first send each other, from neighbour to neighbour round the ring of members.
+///
+/// # Safety
+/// As [`collect`].
+pub unsafe fn collect_round_the_ring(group: &Group<'_>, Collect(call): &Collect) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let starts = starts(group, team, call);
+    // SAFETY: the caller's promise; dest holds the blocks of all.
+    unsafe {
+        call.source.copy_to(call.dest.add(starts[group.me]), call.len);
+        let range = |member: usize| starts[member]..starts[member + 1];
+        stream::round_the_ring(group, team, call.dest, range);
+    }
+}
+
+/// Blocks of lengths that the members first send each other. Those that fit memory of the team together go as [`double`]
+/// tells, and longer ones are put with signals.
+///
+/// # Safety
+/// As [`collect`].
+pub unsafe fn collect_by_doubling(group: &Group<'_>, Collect(call): &Collect) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let starts = starts(group, team, call);
+    let most = Block::LEN.min(long_max(group.n));
+    // SAFETY: the caller's promise; dest holds the blocks of all.
+    unsafe {
+        if starts[group.n] > most {
+            return put_with_signals(group, team, call, starts[group.me]);
+        }
+        let letters = Letters::begin(group, team, most);
+        double(group, &letters, call, |member| starts[member]);
+    }
+}
+
 /// Ends the job: the blocks of all do not fit where they belong.
 #[cold]
 pub(crate) fn no_room(group: &Group<'_>, call: &Gather, all: usize) -> ! {
@@ -358,7 +487,31 @@ unsafe fn put_to_all(group: &Group<'_>, call: &Gather, offset: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::extent;
+    use super::{extent, pair_at};
+
+    /// By the rounds of [`super::by_neighbours`], members as sets of blocks.
+    #[test]
+    fn neighbours_give_each_other_what_they_lack() {
+        for n in (2..=64).step_by(2) {
+            let mut has: Vec<Vec<usize>> = (0..n).map(|me| vec![me]).collect();
+            for round in 0..n / 2 {
+                let sent = |me: usize| match round {
+                    0 => vec![me],
+                    _ => [0, 1].map(|block| 2 * pair_at(me, round, n) + block).to_vec(),
+                };
+                let before = has.clone();
+                for (me, blocks) in has.iter_mut().enumerate() {
+                    let to_the_right = me.is_multiple_of(2) == round.is_multiple_of(2);
+                    let from = if to_the_right { (me + 1) % n } else { (me + n - 1) % n };
+                    let come = sent(from);
+                    assert!(come.iter().all(|block| before[from].contains(block)), "{n} {round}");
+                    assert!(come.iter().all(|block| !before[me].contains(block)), "{n} {round}");
+                    blocks.extend(come);
+                }
+            }
+            assert!(has.iter().all(|blocks| blocks.len() == n), "{n}");
+        }
+    }
 
     #[test]
     fn lengths_that_others_tell_add_up_without_overflow() {
