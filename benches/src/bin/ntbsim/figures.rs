@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use tombolo_transports::ntb::sim::{Operation, Pattern, Prototype, Writer, tlp_bytes};
+use tombolo_transports::ntb::sim::{Breakdown, Operation, Pattern, Prototype, Writer, tlp_bytes};
 
 use crate::base;
 use crate::plot::{Band, Curve, Plot, size};
@@ -40,6 +40,8 @@ pub fn draw(dir: &Path) -> Result<(), String> {
          transfer at a time, scratchpads, interrupts, store and forward) on the same link.",
     );
     efficiency(&mut page)?;
+    all_to_neighbours(&mut page)?;
+    steps(&mut page)?;
     latency(&mut page)?;
     throughput(&mut page)?;
     turn_around(&mut page)?;
@@ -59,7 +61,15 @@ fn efficiency(page: &mut Page<'_>) -> Result<(), String> {
          is a DMA engine's write of that size for the prototype, and the endless stream of TLPs \
          for the ring.",
     );
-    page.row(&["size", "ring MB/s", "of raw", "ring, CPU copies", "of raw", "prototype", "of raw"]);
+    page.row(&[
+        "size",
+        "ring MB/s",
+        "of raw",
+        "ring, CPU copies",
+        "of raw",
+        "prototype (model)",
+        "of raw",
+    ]);
     page.rule(7);
     let prototype = prototype();
     let mut curves = ["ring, DMA", "ring, CPU copies", "prototype (model)", "raw, DMA (model)"]
@@ -97,6 +107,87 @@ fn efficiency(page: &mut Page<'_>) -> Result<(), String> {
     )
 }
 
+/// Figure 4 with all links in use at the same time.
+fn all_to_neighbours(page: &mut Page<'_>) -> Result<(), String> {
+    page.heading("Figure 4, all hosts sending: puts to the right neighbour by size");
+    page.line(
+        "MB/s of each host, DMA engines, and their share of what the link carries. A host sends, takes in and \
+         acknowledges at the same time.",
+    );
+    page.row(&["size", "3 hosts", "of raw", "4 hosts", "of raw", "5 hosts", "of raw"]);
+    page.rule(7);
+    for bytes in SIZES {
+        let mut cells = vec![size(bytes as f64)];
+        for hosts in 3..=5u16 {
+            let mut case = base(hosts, Pattern::Neighbour(1), Operation::Put, WRITER);
+            case.workload.size = bytes;
+            case.workload.count = (16 << 20) / bytes.max(64 << 10) as u64;
+            case.workload.depth = 16;
+            let report = play(&case)?;
+            let of_host = report.throughput_gbs / f64::from(hosts) * 1000.0;
+            let share = report.of_ceiling.unwrap_or(0.0) * 100.0;
+            cells.extend([format!("{of_host:.0}"), format!("{share:.1} %")]);
+        }
+        page.row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+/// What each step takes of a put of 64 KiB and of one of 8 bytes over two links.
+fn steps(page: &mut Page<'_>) -> Result<(), String> {
+    page.heading("What each step costs");
+    page.line(
+        "Ring: mean of all packets of single acknowledged puts over two links, per packet and link, in ns, where \
+         processors copy; acknowledgements are packets, too. Steps of different packets overlap.",
+    );
+    page.row(&["step", "8 bytes", "64 KiB"]);
+    page.rule(3);
+    let hop = |bytes: usize| -> Result<_, String> {
+        let mut case = base(5, Pattern::Pair(2), Operation::Put, Writer::Cpu);
+        case.workload.size = bytes;
+        case.workload.count = 20;
+        case.workload.depth = 1;
+        Ok(play(&case)?.per_hop)
+    };
+    let (short, long) = (hop(8)?, hop(64 << 10)?);
+    for (step, of) in STEPS {
+        page.row(&[step, &format!("{:.0}", of(&short)), &format!("{:.0}", of(&long))]);
+    }
+    page.line("");
+    page.line("The model of the prototype, per link, in ns; here the steps follow each other.");
+    page.row(&["step", "ns"]);
+    page.rule(2);
+    let model = prototype();
+    for (step, ns) in [
+        ("start of the DMA engine", model.dma_start_ns),
+        ("four scratchpads and the doorbell written", model.announce_ns),
+        ("doorbell to interrupt handler", model.interrupt_ns),
+        ("handler to service thread", model.wake_ns),
+        ("four scratchpads read", model.read_ns),
+        ("a free thread found", model.dispatch_ns),
+        ("64 KiB on the wire", 65_536.0 / model.raw_throughput(65_536) - model.dma_start_ns),
+    ] {
+        page.row(&[step, &format!("{ns:.0}")]);
+    }
+    Ok(())
+}
+
+/// A step of a packet: what it is, and its time.
+type Step = (&'static str, fn(&Breakdown) -> f64);
+
+const STEPS: [Step; 10] = [
+    ("payload into the first window", |hop| hop.inject_ns),
+    ("payload from a slot to the next window, where it is passed on", |hop| hop.relay_ns),
+    ("payload to its destination", |hop| hop.deliver_ns),
+    ("header and control lines written", |hop| hop.store_ns),
+    ("lines found and taken in, looks in vain included", |hop| hop.detect_ns),
+    ("CRC", |hop| hop.crc_ns),
+    ("processor stalled because posted writes backed up", |hop| hop.backed_up_ns),
+    ("behind other writes", |hop| hop.queue_ns),
+    ("on the wire", |hop| hop.wire_ns),
+    ("under way", |hop| hop.propagation_ns),
+];
+
 /// Figure 5: time of one acknowledged put of 1 MiB to the last host, by hosts and threads.
 fn latency(page: &mut Page<'_>) -> Result<(), String> {
     page.heading("Figure 5: latency of one put by hosts and threads");
@@ -104,10 +195,10 @@ fn latency(page: &mut Page<'_>) -> Result<(), String> {
         "1 MiB from host 0 over all links but one to the last host, and the acknowledgement, in \
          us. Published: threads 1 to 2 take off 38 to 45 %, 2 to 4 another 12 to 25 %, 8 are no \
          better. The model of the prototype shows the same order but smaller gains. The ring has \
-         no bubble for more threads to fill.",
+         no bubble for more threads to fill. The last column has all hosts send at once, each as far.",
     );
-    page.row(&["hosts", "threads", "ring us", "prototype us"]);
-    page.rule(4);
+    page.row(&["hosts", "threads", "ring us", "prototype (model) us", "ring, all sending us"]);
+    page.rule(5);
     let prototype = prototype();
     let mut curves = Vec::new();
     for hosts in 3..=5u16 {
@@ -124,6 +215,7 @@ fn latency(page: &mut Page<'_>) -> Result<(), String> {
                 &threads.to_string(),
                 &format!("{ours:.1}"),
                 &format!("{theirs:.1}"),
+                &format!("{:.1}", all_one_way_round(hosts, 1 << 20, threads)? / 1000.0),
             ]);
         }
         curves.extend([ring, old]);
@@ -145,7 +237,13 @@ fn latency(page: &mut Page<'_>) -> Result<(), String> {
 fn throughput(page: &mut Page<'_>) -> Result<(), String> {
     page.heading("Figure 6: throughput by threads");
     page.line("A stream of puts to the neighbour from one PE, MB/s.");
-    page.row(&["threads", "ring 64 KiB", "ring 1 MiB", "prototype 64 KiB", "prototype 1 MiB"]);
+    page.row(&[
+        "threads",
+        "ring 64 KiB",
+        "ring 1 MiB",
+        "prototype (model) 64 KiB",
+        "prototype (model) 1 MiB",
+    ]);
     page.rule(5);
     let prototype = prototype();
     let mut curves = ["ring, 64 KiB", "ring, 1 MiB", "prototype, 64 KiB", "prototype, 1 MiB"]
@@ -182,20 +280,30 @@ fn turn_around(page: &mut Page<'_>) -> Result<(), String> {
     page.heading("Figure 7: turn-around by hosts");
     page.line(
         "As figure 5, one thread, and what each added host adds. Published: +22 to +36 % per \
-         added host.",
+         added host. The last two columns have all hosts send at once, each as far.",
     );
-    page.row(&["size", "hosts", "ring us", "added", "prototype us", "added"]);
-    page.rule(6);
+    page.row(&[
+        "size",
+        "hosts",
+        "ring us",
+        "added",
+        "prototype (model) us",
+        "added",
+        "ring, all sending us",
+        "added",
+    ]);
+    page.rule(8);
     let prototype = prototype();
     let mut curves = Vec::new();
     for bytes in [4096usize, 65536, 1 << 20] {
         let name = size(bytes as f64);
         let mut ring = Curve { name: format!("ring, {name}"), points: Vec::new() };
         let mut old = Curve { name: format!("prototype, {name}"), points: Vec::new() };
-        let mut before: Option<(f64, f64)> = None;
+        let mut before: Option<[f64; 3]> = None;
         for hosts in 3..=6u16 {
             let ours = one_way_round(hosts, bytes, 1)? / 1000.0;
             let theirs = prototype.put_ns(bytes as u64, u32::from(hosts) - 1, 1, 1) / 1000.0;
+            let all = all_one_way_round(hosts, bytes, 1)? / 1000.0;
             let added = |now: f64, was: Option<f64>| {
                 was.map_or("-".into(), |was| format!("+{:.1} %", (now / was - 1.0) * 100.0))
             };
@@ -203,13 +311,15 @@ fn turn_around(page: &mut Page<'_>) -> Result<(), String> {
                 &name,
                 &hosts.to_string(),
                 &format!("{ours:.1}"),
-                &added(ours, before.map(|b| b.0)),
+                &added(ours, before.map(|b| b[0])),
                 &format!("{theirs:.1}"),
-                &added(theirs, before.map(|b| b.1)),
+                &added(theirs, before.map(|b| b[1])),
+                &format!("{all:.1}"),
+                &added(all, before.map(|b| b[2])),
             ]);
             ring.points.push((f64::from(hosts), ours));
             old.points.push((f64::from(hosts), theirs));
-            before = Some((ours, theirs));
+            before = Some([ours, theirs, all]);
         }
         curves.extend([ring, old]);
     }
@@ -284,6 +394,17 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
 fn one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
     single(WRITER, 2 * far + 1, far, bytes, lanes)
+}
+
+/// The same while all hosts send, in the same sense round the ring.
+fn all_one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
+    let far = hosts - 1;
+    let mut case = base(2 * far + 1, Pattern::Neighbour(far), Operation::Put, WRITER);
+    case.lanes = lanes;
+    case.workload.size = bytes;
+    case.workload.count = 20;
+    case.workload.depth = 1;
+    Ok(play(&case)?.latency.mean_ns as f64)
 }
 
 fn prototype() -> Prototype {
