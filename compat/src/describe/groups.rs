@@ -25,9 +25,7 @@ pub fn in_words(pairs: &Pairs, hosts: &[u32]) -> String {
         return "those of different hosts".into();
     }
     let hosts_of = |pes: &[usize]| {
-        let mut hosts: Vec<usize> = pes.iter().map(|pe| hosts[*pe] as usize).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
+        let hosts = hosts_of(pes, hosts);
         (if hosts.len() == 1 { "host" } else { "hosts" }, ranges(&hosts))
     };
     let shown = groups.iter().take(NAMED).map(|Group { from, to, word }| {
@@ -91,6 +89,14 @@ fn add(all: &mut Vec<(Vec<usize>, Vec<usize>)>, key: Vec<usize>, pe: usize) {
         Some((_, pes)) => pes.push(pe),
         None => all.push((key, vec![pe])),
     }
+}
+
+/// The hosts of PEs, rising.
+pub fn hosts_of(pes: &[usize], hosts: &[u32]) -> Vec<usize> {
+    let mut of_pes: Vec<usize> = pes.iter().map(|pe| hosts[*pe] as usize).collect();
+    of_pes.sort_unstable();
+    of_pes.dedup();
+    of_pes
 }
 
 /// Rising numbers, as `0-3,5`.

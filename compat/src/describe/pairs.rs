@@ -3,7 +3,7 @@
 //! of PEs of which the same is to be said, once.
 
 use super::Section;
-use super::groups::{Pairs, in_words, ranges};
+use super::groups::{Pairs, hosts_of, in_words, ranges};
 use crate::process::Session;
 use std::collections::HashMap;
 use tombolo_core::World;
@@ -15,7 +15,7 @@ use tombolo_selector::report::{self, Explanation};
 use tombolo_selector::{Origin, Tuning};
 use tombolo_transports::NAMES;
 
-/// Sets of pairs that are shown; there are more only where many hosts lack something, each for a reason of its own.
+/// Sets of pairs that are shown; there are more only where hosts lack something for many different reasons.
 const SETS: usize = 12;
 /// What is said of a transport that works, but neither reaches a PE nor tells why.
 const NO_REASON: &str = "no reason is known";
@@ -238,7 +238,7 @@ pub fn sections(session: &Session, said: &[Vec<Said>], classes: &[Vec<Class>]) -
     if others > 0 {
         let mut section = Section::new("Transports between other PEs");
         section
-            .row("not shown", format!("{others} ways from a PE to another: too many that differ"));
+            .row("not shown", format!("{others} pairs, each direction counted: too many differ"));
         sections.push(section);
     }
     sections
@@ -282,23 +282,32 @@ impl<'a> About<'a> {
             let any = said[pe][name].values().next();
             any.filter(|said| said.how == REFUSED).map(|said| &*said.what)
         };
-        // Where it is so: nothing need be said of that if it is so everywhere.
-        let refusal = |pe: usize, name: usize| {
-            let text = why(pe, name)?;
-            let same = |other: usize| why(other, name) == Some(text);
-            let mut of_host = (0..said.len()).filter(|other| hosts[*other] == hosts[pe]);
-            Some(match () {
-                () if text == LEFT_OUT => text.to_owned(),
-                () if (0..said.len()).all(same) => format!("cannot be used: {text}"),
-                () if of_host.all(same) => {
-                    format!("cannot be used on host {}: {text}", hosts[pe])
+        // Where it is so: nothing need be said of that if it is so everywhere. All PEs of which it is so say the same,
+        // so that their pairs make one set.
+        let mut refused = vec![vec![None; names.len()]; said.len()];
+        for (name, _) in names.iter().enumerate() {
+            let mut by_text: HashMap<&str, Vec<usize>> = HashMap::new();
+            for pe in 0..said.len() {
+                if let Some(text) = why(pe, name) {
+                    by_text.entry(text).or_default().push(pe);
                 }
-                () => format!("cannot be used on PE {pe}: {text}"),
-            })
-        };
-        let refused = (0..said.len())
-            .map(|pe| (0..names.len()).map(|name| refusal(pe, name)).collect())
-            .collect();
+            }
+            for (text, pes) in by_text {
+                let on = hosts_of(&pes, hosts);
+                let on_these = hosts.iter().filter(|host| on.contains(&(**host as usize))).count();
+                let s = |all: &[usize]| if all.len() == 1 { "" } else { "s" };
+                let place = match () {
+                    () if pes.len() == said.len() => String::new(),
+                    () if pes.len() == on_these => format!(" on host{} {}", s(&on), ranges(&on)),
+                    () => format!(" on PE{} {}", s(&pes), ranges(&pes)),
+                };
+                let whole = match text {
+                    LEFT_OUT => format!("{text}{place}"),
+                    _ => format!("cannot be used{place}: {text}"),
+                };
+                pes.into_iter().for_each(|pe| refused[pe][name] = Some(whole.clone()));
+            }
+        }
         About { names, said, refused, idle }
     }
 
@@ -309,13 +318,14 @@ impl<'a> About<'a> {
         for (at, name) in self.names.iter().enumerate() {
             let said = self.said[from][at].get(&to);
             let (order, text) = match (&self.refused[from][at], &self.refused[to][at], said) {
-                (Some(one), Some(other), _) if one != other => (3, format!("{one}; {other}")),
+                (Some(one), Some(other), _) if one < other => (3, format!("{one}; {other}")),
+                (Some(one), Some(other), _) if one > other => (3, format!("{other}; {one}")),
                 (Some(why), ..) | (_, Some(why), _) => (3, why.clone()),
                 (.., Some(said)) if said.how == USED => (0, format!("used {}", said.what)),
                 (.., Some(said)) if said.how == IDLE => (1, self.idle[&(*name, class)].clone()),
                 (.., said) => {
                     let why = said.map_or(NO_REASON, |said| &said.what);
-                    (2, format!("does not reach them: {why}"))
+                    (2, format!("cannot reach them: {why}"))
                 }
             };
             match rows.iter_mut().find(|row| (row.0, &row.2) == (order, &text)) {
@@ -330,7 +340,7 @@ impl<'a> About<'a> {
 
 /// Why routes do not use a transport that reaches the PEs.
 fn why_idle(tuning: &Tuning, explanation: &Explanation, name: &str, class: Class) -> String {
-    const REACHES: &str = "reaches them, but is not used:";
+    const REACHES: &str = "can reach them; not used:";
     let failed = explanation.rejected.iter();
     let mut failed = failed.filter(|it| it.failed && it.channel == name);
     if let Some(failed) = failed.find(|it| [class, class.modelled()].contains(&it.class)) {
@@ -340,7 +350,7 @@ fn why_idle(tuning: &Tuning, explanation: &Explanation, name: &str, class: Class
     let ratios = [class, class.modelled()].map(|class| ratios(explanation, name, class));
     let ratios = ratios.into_iter().flatten().next();
     match (ratios, tuning.origin()) {
-        (Some((least, most)), _) if least >= 1.0 => {
+        (Some((least, most)), _) if least >= 1.05 => {
             let times = |ratio: f64| match ratio {
                 ratio if ratio < 10.0 => format!("{ratio:.1}"),
                 ratio => format!("{ratio:.0}"),
@@ -354,9 +364,11 @@ fn why_idle(tuning: &Tuning, explanation: &Explanation, name: &str, class: Class
         (Some(_), _) => format!(
             "{REACHES} by measurement it is not faster by enough, or not at enough sizes{forced}"
         ),
-        (None, Origin::Off | Origin::NoRoom | Origin::Alone) => {
-            format!("{REACHES} {}, so the first one that can is taken{forced}", tuning.origin())
-        }
+        (None, Origin::Off | Origin::NoRoom) => format!(
+            "{REACHES} {}; without measurements routes take the first transport that can, in the order of \
+             SHMEM_TRANSPORTS{forced}",
+            tuning.origin()
+        ),
         (None, _) => format!("{REACHES} it was not measured between such PEs{forced}"),
     }
 }

@@ -332,8 +332,8 @@ pub fn is_on_one_machine(job: &Job<'_>) -> bool {
 pub fn is_wanted(job: &Job<'_>, name: &str) -> Result<(), String> {
     match job.config.transports.asks_for(name) || !is_on_one_machine(job) {
         true => Ok(()),
-        false => Err("it is for several machines; on one it is used only if SHMEM_TRANSPORTS \
-                      names it"
-            .into()),
+        false => {
+            Err("for several machines; on one machine only where SHMEM_TRANSPORTS names it".into())
+        }
     }
 }
