@@ -23,7 +23,6 @@ pub mod unordered;
 pub mod verbs;
 
 pub use network::alone::Alone;
-pub use network::is_on_one_machine;
 use tombolo_core::transport::{Job, Transport};
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says

@@ -3,7 +3,7 @@
 //! is, without routes, requests to the target's processor, or more than one thread.
 
 use super::open::Kind;
-use super::transport::BackEnd;
+use super::transport::{BackEnd, check_descriptors};
 use super::{Completion, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ const LINE: usize = 8;
 /// Words before the buffers: a variable for AMOs, those of an AMO, one to be told from for each operation, and
 /// what the other end tells.
 const HEAD: usize = 2 * LINE + MOST + RECEIVES * LINE;
+const _: () = assert!(HEAD.is_multiple_of(LINE));
 /// What a network says that has no room, or no connection yet.
 const FULL: isize = -(libc::EAGAIN as isize);
 /// How long an operation may take. The first one makes a connection.
@@ -47,7 +48,7 @@ pub trait Alone: Send {
     /// Whether it does.
     fn has(&self, amo: Amo) -> bool;
 
-    /// Gives `len` bytes to the other end and a number with them or after them, without waiting.
+    /// Gives `len` bytes to the other end and a number with them or after them, without waiting for their arrival.
     fn tell(&mut self, len: usize, number: u64) -> Result<(), String>;
 
     /// Whether a number comes after the bytes that were written before it.
@@ -60,12 +61,18 @@ pub trait Alone: Send {
     fn room(&self) -> usize;
 }
 
+/// A cache line of memory, as that of heaps is aligned.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([u64; LINE]);
+
 /// The end of one PE of a job.
 struct End<N: Network> {
+    /// Closed first: the network uses the memory and the contexts until then.
     net: N,
     medium: String,
     /// After [`HEAD`] words, bytes that the other end writes and reads, and as many of this one's.
-    memory: Vec<u64>,
+    memory: Vec<Line>,
     shared: Shared<N::Key>,
     room: usize,
     /// The longest operation.
@@ -84,30 +91,42 @@ unsafe impl<N: Network> Send for End<N> {}
 
 /// Opens the network that a job would use, for puts and gets of up to `room` bytes.
 pub fn open<B: BackEnd>(job: &Job<'_>, room: usize) -> Result<Box<dyn Alone>, String> {
+    check_descriptors()?;
     let (net, kind, _) = B::open(B::choose(job)?, job)?;
-    Ok(Box::new(End::new(net, kind, room.next_multiple_of(LINE * size_of::<u64>()))?))
+    Ok(Box::new(End::new(net, kind, room.next_multiple_of(size_of::<Line>()))?))
 }
 
 impl<N: Network> End<N> {
-    fn new(mut net: N, kind: Kind, room: usize) -> Result<End<N>, String> {
-        let mut memory = vec![0u64; HEAD + 2 * room / size_of::<u64>()];
-        let (at, len) = (memory.as_mut_ptr().cast(), size_of_val(&memory[..]));
+    fn new(net: N, kind: Kind, room: usize) -> Result<End<N>, String> {
+        let mut end = End {
+            net,
+            medium: kind.medium,
+            // Pages that were never written would all be the same one.
+            memory: vec![Line([1; LINE]); HEAD / LINE + 2 * room / size_of::<Line>()],
+            shared: Shared::default(),
+            room,
+            max_len: kind.max_len.max(1),
+            other: 0,
+            remote: RemoteAddress { address: 0, key: 0 },
+            contexts: Box::new([[0; 8]; MOST + RECEIVES]),
+            free: (0..MOST).collect(),
+            told: 0,
+        };
+        let (at, len) = (end.memory.as_mut_ptr().cast(), size_of_val(&end.memory[..]));
         // SAFETY: the memory is freed after the network, by the order of the fields.
-        let shared = unsafe { net.share(at, len, 0xa1) }?;
-        let remote = RemoteAddress { address: 0, key: 0 };
-        let (contexts, free) = (Box::new([[0; 8]; MOST + RECEIVES]), (0..MOST).collect());
-        let Kind { medium, max_len, .. } = kind;
-        let (other, told) = (0, 0);
-        let mut end =
-            End { net, medium, memory, shared, room, max_len, other, remote, contexts, free, told };
+        end.shared = unsafe { end.net.share(at, len, 0xa1) }?;
         (0..RECEIVES).try_for_each(|index| end.receive(index))?;
         Ok(end)
     }
 
+    /// A word of this end's memory.
+    fn word(&mut self, word: usize) -> *mut u64 {
+        &raw mut self.memory[word / LINE].0[word % LINE]
+    }
+
     /// This end's memory from a word on.
     fn local(&mut self, word: usize, len: usize) -> Local<N::Key> {
-        let at = self.memory[word..].as_mut_ptr().cast();
-        Local { at, len, key: self.shared.local }
+        Local { at: self.word(word).cast(), len, key: self.shared.local }
     }
 
     /// The other end's memory from a word on.
@@ -126,14 +145,16 @@ impl<N: Network> End<N> {
         let count = self.net.poll(&mut taken).map_err(|failure| failure.why)?;
         let first = self.contexts.as_ptr() as usize;
         for ended in &taken[..count] {
-            match (ended.context as usize - first) / size_of::<[u64; 8]>() {
+            match (ended.context as usize).wrapping_sub(first) / size_of::<[u64; 8]>() {
                 index if index < MOST => self.free.push(index),
-                index => {
-                    let word = &raw const self.memory[End::<N>::message(index - MOST)];
+                index if index < MOST + RECEIVES => {
+                    let word = self.word(End::<N>::message(index - MOST));
                     // SAFETY: a word of the memory, into which the network has put a message.
                     self.told = unsafe { word.read_volatile() };
                     self.receive(index - MOST)?;
                 }
+                // Nothing that was posted here.
+                _ => {}
             }
         }
         Ok(())
@@ -191,27 +212,34 @@ impl<N: Network> End<N> {
         })
     }
 
+    /// The part at a byte of a put or get of so many: here and at the other end.
+    fn part(&mut self, at: usize, len: usize) -> (Local<N::Key>, RemoteAddress) {
+        let mut local = self.local(self.own(), self.max_len.min(len - at));
+        local.at = local.at.wrapping_add(at);
+        let mut remote = self.remote(HEAD);
+        remote.address += at as u64;
+        (local, remote)
+    }
+
     fn post_write(&mut self, len: usize) -> Result<(), String> {
-        for at in (0..len).step_by(self.max_len) {
-            let part = self.max_len.min(len - at);
+        (0..len).step_by(self.max_len).try_for_each(|at| {
             self.post("a put", |end, _, context| {
-                let mut local = end.local(end.own(), part);
-                local.at = local.at.wrapping_add(at);
-                let mut remote = end.remote(HEAD);
-                remote.address += at as u64;
+                let (local, remote) = end.part(at, len);
                 // SAFETY: both ends have the room; memory and contexts stay until the network is closed.
                 unsafe { end.net.write(end.other, local, remote, context) }
-            })?;
-        }
-        Ok(())
+            })
+        })
     }
 
     /// Waits until all operations have ended.
     fn finish(&mut self, what: &str) -> Result<(), String> {
-        let begun = Instant::now();
+        let (mut begun, mut free) = (Instant::now(), self.free.len());
         while self.free.len() < MOST {
             self.net.confirm();
             self.poll().map_err(|why| format!("{what}: {why}"))?;
+            if self.free.len() > free {
+                (begun, free) = (Instant::now(), self.free.len());
+            }
             if begun.elapsed() > LIMIT {
                 return Err(format!("{what} does not complete"));
             }
@@ -250,28 +278,23 @@ impl<N: Network> Alone for End<N> {
 
     fn get(&mut self, len: usize) -> Result<(), String> {
         assert!(len <= self.room, "a get of {len} bytes has no room");
-        for at in (0..len).step_by(self.max_len) {
-            let part = self.max_len.min(len - at);
+        (0..len).step_by(self.max_len).try_for_each(|at| {
             self.post("a get", |end, _, context| {
-                let mut local = end.local(end.own(), part);
-                local.at = local.at.wrapping_add(at);
-                let mut remote = end.remote(HEAD);
-                remote.address += at as u64;
+                let (local, remote) = end.part(at, len);
                 // SAFETY: as in `post_write`.
                 unsafe { end.net.read(end.other, local, remote, context) }
-            })?;
-        }
+            })
+        })?;
         self.finish("a get")
     }
 
     fn amo(&mut self, amo: Amo) -> Result<(), String> {
         self.post("an AMO", |end, _, context| {
-            let at = end.memory[LINE..].as_mut_ptr();
-            let words = Words { at, key: end.shared.local };
+            let words = Words { at: end.word(LINE), key: end.shared.local };
             let remote = end.remote(0);
             // SAFETY: words of this end, one AMO at a time; both stay until the network is closed.
             unsafe {
-                Words::<N::Key>::fill(at, amo);
+                Words::<N::Key>::fill(words.at, amo);
                 end.net.amo(end.other, amo, words, remote, context)
             }
         })?;

@@ -19,7 +19,8 @@ use tombolo_core::transport::{Amo, AmoOp, Blocks, Remote, SegmentKind};
 pub const MESSAGE: usize = (16 << 10) + 256;
 /// Longest message of any network, that of the transport `tcp`: a long put and its signal. Instead of it, a write would
 /// wait after a fence until the requests before the fence are answered: over plain TCP that takes longer than to copy the
-/// data twice. By libfabric's providers over TCP a put of 64 KiB and its signal take half as long as a write and a message.
+/// data twice. Over libfabric it is the other way round: as one message, a put of 64 KiB and its signal take twice as
+/// long as a write and a message (measured with the provider `net`).
 pub const LONG_MESSAGE: usize = (64 << 10) + 256;
 /// Longest message of networks for which longer buffers cost too much.
 pub const SHORT_MESSAGE: usize = (4 << 10) + 256;

@@ -63,7 +63,7 @@ impl<B: BackEnd> Default for Over<B> {
 /// may crash or hang if one of them cannot be opened.
 const DESCRIPTORS: u64 = 64;
 
-fn check_descriptors() -> std::result::Result<(), String> {
+pub(super) fn check_descriptors() -> std::result::Result<(), String> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     // Where that cannot be read, what happens then shows whether they suffice.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);

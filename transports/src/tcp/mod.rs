@@ -87,6 +87,11 @@ fn describe(one: &Interface) -> String {
     format!("TCP on {} ({})", one.name, one.address)
 }
 
+/// The address at which other PEs reach this one: that of the first interface. The error says why there is none.
+pub fn address(job: &Job<'_>) -> Result<IpAddr, String> {
+    Ok(Sockets::choose(job)?.interfaces[0].address)
+}
+
 impl BackEnd for Sockets {
     const NAME: &'static str = "tcp";
     const SETTINGS: Table = TcpSettings::TABLE;

@@ -122,9 +122,7 @@ impl Way {
                 "plain copy to or from shared memory, of a word by a load and a store",
                 Mark::Emulated,
             )),
-            Ceiling::Tcp if one_machine => {
-                Some(("TCP over the loopback interface", Mark::Measured))
-            }
+            Ceiling::Tcp if one_machine => Some(("TCP within the machine", Mark::Measured)),
             Ceiling::Tcp => Some(("TCP between the two machines", Mark::Measured)),
             Ceiling::Libfabric => Some(("libfabric's provider alone", Mark::Measured)),
             Ceiling::Verbs => Some(("the RDMA card alone", Mark::Measured)),

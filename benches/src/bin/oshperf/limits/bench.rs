@@ -95,6 +95,13 @@ impl Bench {
         self.networks[at].ends.as_mut().map_err(|why| why.clone())
     }
 
+    /// Uses a network no more.
+    fn give_up(&mut self, transport: &str, why: &str) {
+        for network in self.networks.iter_mut().filter(|network| network.transport == transport) {
+            network.ends = Err(why.to_owned());
+        }
+    }
+
     /// What a network that was measured is, in a few words.
     pub fn medium(&self, transport: &str) -> Option<String> {
         let network = self.networks.iter().find(|network| network.transport == transport)?;
@@ -113,7 +120,9 @@ impl Drop for Bench {
 
 /// Two ends that know each other, as two PEs of this machine would have them.
 fn open(transport: &'static str, room: usize) -> Result<[Box<dyn Alone>; 2], String> {
-    let variables = std::env::vars().chain([("SHMEM_TRANSPORTS".to_owned(), transport.to_owned())]);
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let variables = variables.chain([("SHMEM_TRANSPORTS".to_owned(), transport.to_owned())]);
     let config =
         Config::from_environment(variables.collect()).map_err(|error| error.to_string())?;
     let localities = [(); 2].map(|()| Locality::alone_on(0));
@@ -232,7 +241,7 @@ fn puts(
     let budget = bench.budget;
     let [near, far] = bench.network(transport)?;
     let done = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let times: Result<Times, String> = thread::scope(|scope| {
         let target = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 for _ in 0..LOOKS {
@@ -251,7 +260,9 @@ fn puts(
         done.store(true, Ordering::Relaxed);
         target.join().map_err(|_| "the target's thread ended".to_owned())??;
         put.map(|()| times.divided(count as f64))
-    })
+    });
+    // Later tables name this reason, too.
+    times.inspect_err(|why| bench.give_up(transport, why))
 }
 
 /// An atomic addition of one thread.

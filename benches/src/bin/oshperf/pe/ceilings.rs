@@ -10,11 +10,10 @@ use crate::raw::{self, End};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ffi::c_long;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tombolo_core::interfaces::shared_by_all;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_transports::Alone;
 
@@ -59,7 +58,7 @@ impl Ceilings {
                 None => Ceilings::None,
             },
             Ceiling::Cma => {
-                let address = pe.ask(pe.dest as u64) as usize;
+                let address = pe.give(pe.dest as u64) as usize;
                 let pid = pe.session.localities()[pe.peer].pid;
                 Ceilings::Cma { pid, address }
             }
@@ -80,7 +79,7 @@ impl Ceilings {
         let times = match self {
             Ceilings::Memory { at, whose } => memory(pe, *at, whose, test.name, size),
             Ceilings::Cma { pid, address } => cma(pe, *pid, *address, test.name, size),
-            Ceilings::Tcp { stream, buffer } => tcp(pe, stream.as_ref(), buffer, test.name, size),
+            Ceilings::Tcp { stream, buffer } => tcp(pe, stream, buffer, test.name, size),
             Ceilings::Network { end, tolds } => network(pe, end, tolds, test.name, size),
             Ceilings::None => None,
         }?;
@@ -198,7 +197,7 @@ const LARGEST_SERIES: usize = 64;
 
 fn tcp(
     pe: &Pe,
-    stream: Option<&TcpStream>,
+    stream: &mut Option<TcpStream>,
     buffer: &mut [u8],
     name: &str,
     size: usize,
@@ -217,7 +216,7 @@ fn tcp(
     let end = if pe.me == 0 { End::Caller } else { End::Answerer };
     let mut broken = stream.is_none();
     let mut once = |count: u64| {
-        if let Some(stream) = stream.filter(|_| pe.in_pair()) {
+        if let Some(stream) = stream.as_ref().filter(|_| !broken) {
             broken |= raw::exchange(stream, end, count, (there, back), buffer).is_err();
         }
     };
@@ -232,13 +231,20 @@ fn tcp(
         once(plan.group);
         values.push(begun.elapsed().as_nanos() as f64 / (plan.group * parts as u64) as f64);
     }
-    pe.barrier();
-    (pe.me == 0 && !broken).then(|| Times::new(values, None))
+    // What is left of an exchange that broke would be taken for part of the next one.
+    let whole = pe.both(!broken);
+    if !whole {
+        *stream = None;
+    }
+    (pe.me == 0 && whole).then(|| Times::new(values, None))
 }
 
 /// One end of a network by itself on each PE of the pair; none if either has none. Collective.
 fn meet(pe: &Pe, transport: &str) -> Option<Box<dyn Alone>> {
-    let open = || tombolo_transports::alone(transport, &pe.job(), pe.room)?.ok();
+    let open = || {
+        let end = tombolo_transports::alone(transport, &pe.job(), pe.room)?;
+        end.inspect_err(|why| eprintln!("oshperf: no ceiling of {transport}: {why}")).ok()
+    };
     let mut end = pe.in_pair().then(open).flatten();
     let card = end.as_ref().and_then(|end| end.card().ok()).unwrap_or_default();
     let theirs = pe.swap(&card);
@@ -261,12 +267,10 @@ fn network(
         _ => amo(AmoOp::Add, 1),
     };
     let messages = window(size, pe.room);
-    let (has_amo, in_order) =
-        end.as_ref().map_or((false, false), |end| (end.has(amo), end.tells_in_order()));
-    let manner = match name {
-        "put" | "get" | "rate" => Some(false),
-        "fetch_add" | "compare_swap" | "add" => Some(!has_amo),
-        "signal" if in_order => Some(true),
+    let manner = match (name, end.as_ref()) {
+        ("put" | "get" | "rate", Some(_)) => Some(false),
+        ("fetch_add" | "compare_swap" | "add", Some(end)) => Some(!end.has(amo)),
+        ("signal", Some(end)) if end.tells_in_order() => Some(true),
         _ => None,
     };
     // As PE 0 sees it: others than the pair have no end.
@@ -275,7 +279,6 @@ fn network(
         is_told => is_told == 1,
     };
     let mut failed = end.is_none();
-    let first = *tolds;
     let mut once = || {
         let Some(end) = end.as_mut().filter(|_| !failed) else { return };
         let done = match name {
@@ -299,39 +302,31 @@ fn network(
     pe.barrier();
     let times = if is_told {
         const FIRST: u32 = 8;
+        // The first one may make the connection.
+        once();
         let begun = Instant::now();
-        (0..FIRST).for_each(|_| {
-            if pe.in_pair() {
-                once()
-            }
-        });
+        (0..FIRST).for_each(|_| once());
         let plan = pe.plan(begun.elapsed() / FIRST);
-        Some(timing::run(plan, || {
-            if pe.in_pair() {
-                once()
-            }
-        }))
-    } else if pe.me == 0 {
-        let times = timing::alone(pe.budget / 2, &mut once);
-        *tolds = first + 1;
-        // The other end does its part until it is told that this was all.
-        failed |= end.as_mut().is_none_or(|end| end.tell(0, *tolds).is_err());
-        Some(times)
+        Some(timing::run(plan, once))
     } else {
-        *tolds = first + 1;
-        let end = end.as_mut().filter(|_| pe.me == pe.peer);
-        failed |= end.is_some_and(|end| await_told(end.as_mut(), *tolds).is_err());
-        None
+        let times = (pe.me == 0).then(|| timing::alone(pe.budget / 2, &mut once));
+        *tolds += 1;
+        // The other end does its part until it is told that this was all.
+        let told = match end {
+            Some(end) if pe.me == 0 => end.tell(0, *tolds),
+            Some(end) => await_told(end.as_mut(), *tolds, pe.budget + 4 * raw::PATIENCE),
+            None => Ok(()),
+        };
+        failed |= told.is_err();
+        times
     };
-    if let Some(one) = end {
-        // What is under way still needs the processor.
-        failed |= one.put(0, 0).is_err();
-    }
-    pe.barrier();
-    if !pe.both(!failed) {
+    // What is under way still needs the processor.
+    failed |= end.as_mut().is_some_and(|end| end.put(0, 0).is_err());
+    let whole = pe.both(!failed);
+    if !whole {
         *end = None;
     }
-    times.filter(|_| pe.me == 0 && !failed).map(|times| times.divided(parts))
+    times.filter(|_| pe.me == 0 && whole).map(|times| times.divided(parts))
 }
 
 /// Tells the other end a number behind so many bytes, and waits for the same from it. One end begins.
@@ -339,21 +334,21 @@ fn to_and_fro(end: &mut dyn Alone, begins: bool, len: usize, number: u64) -> Res
     if begins {
         end.tell(len, number)?;
     }
-    await_told(end, number)?;
+    await_told(end, number, raw::PATIENCE)?;
     if !begins {
         end.tell(len, number)?;
     }
     Ok(())
 }
 
-fn await_told(end: &mut dyn Alone, number: u64) -> Result<(), String> {
+fn await_told(end: &mut dyn Alone, number: u64, limit: Duration) -> Result<(), String> {
     /// Looks before others may need the processor.
     const LOOKS: u32 = 32;
     let (mut looks, begun) = (0u32, Instant::now());
     while end.told()? != number {
         looks += 1;
         if looks.is_multiple_of(LOOKS) {
-            if begun.elapsed() > raw::PATIENCE {
+            if begun.elapsed() > limit {
                 return Err("the other end tells nothing".to_owned());
             }
             std::thread::yield_now();
@@ -362,7 +357,7 @@ fn await_told(end: &mut dyn Alone, number: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection between the two PEs of the pair: over the loopback interface on one machine. Collective.
+/// A connection between the two PEs of the pair, by the interface that the transport would take. Collective.
 fn connect(pe: &Pe) -> Option<TcpStream> {
     let listener = (pe.me == pe.peer && pe.n > 1).then(|| listen(pe)).flatten();
     let greeting = std::process::id().to_le_bytes();
@@ -380,13 +375,7 @@ fn connect(pe: &Pe) -> Option<TcpStream> {
 }
 
 fn listen(pe: &Pe) -> Option<TcpListener> {
-    let job = pe.job();
-    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let address = match tombolo_transports::is_on_one_machine(&job) {
-        true => loopback,
-        false => *shared_by_all(&job).first()?,
-    };
-    TcpListener::bind((address, 0)).ok()
+    TcpListener::bind((tombolo_transports::tcp::address(&pe.job()).ok()?, 0)).ok()
 }
 
 /// Calls the PE whose card this is: a greeting, and where it listens.

@@ -132,8 +132,8 @@ enum Word {
     Threads,
 }
 
-/// Of [`Pe::swap`]: more than addresses of networks have.
-const SWAPPED_MAX: usize = 1024;
+/// Of [`Pe::swap`]: what the two ends of a network have to know of each other is shorter.
+const SWAPPED_MAX: usize = 512;
 const LINE: usize = 64;
 const LINES: usize = 4 + points::THREADS_MAX;
 
@@ -234,22 +234,9 @@ impl Pe {
         unsafe { word.read_volatile() as u64 }
     }
 
-    /// The number that the other PE of the pair has, on PE 0. Collective.
-    fn ask(&self, number: u64) -> u64 {
-        let word = self.word(Word::Answer);
-        self.barrier();
-        if self.me == self.peer {
-            // SAFETY: as in `agree`.
-            unsafe { shmem_long_p(word, number as c_long, 0) };
-        }
-        self.barrier();
-        // SAFETY: as in `agree`.
-        unsafe { word.read_volatile() as u64 }
-    }
-
     /// Whether both PEs of the pair have something. Collective.
     fn both(&self, has: bool) -> bool {
-        let other = self.ask(has.into());
+        let other = self.give(has.into());
         self.agree(u64::from(other == 1 && has)) == 1
     }
 
@@ -275,11 +262,11 @@ impl Pe {
         let other = if self.me == 0 { self.peer } else { 0 };
         self.barrier();
         if self.in_pair() {
-            // SAFETY: as in `agree`.
+            // SAFETY: a symmetric word that one PE writes, between two barriers.
             unsafe { shmem_long_p(word, number as c_long, other as i32) };
         }
         self.barrier();
-        // SAFETY: as in `agree`.
+        // SAFETY: this PE's own word; written before the barrier.
         unsafe { word.read_volatile() as u64 }
     }
 }
