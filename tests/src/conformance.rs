@@ -125,6 +125,7 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
     on_one_host("ofi_sockets", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
     on_one_host("ofi_shm", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "shm")]),
+    on_one_host("ofi_verbs", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "verbs;ofi_rxm")]),
     on_one_host(
         "ofi_tcp_atomics",
         || named(["ofi"]),

@@ -58,6 +58,10 @@ pub struct Trio {
     cables: PathBuf,
 }
 
+/// Of libfabric, whose queues would be too long for RoCE in software: the library says it itself in processes of one
+/// thread only.
+const FEW_PEERS: &str = "FI_UNIVERSE_SIZE=8";
+
 const GUESTS: usize = 3;
 const NETWORKS: usize = 2;
 
@@ -73,7 +77,7 @@ impl Trio {
         };
         let spec = Spec {
             devices: &devices,
-            modules: &["crc32_generic", "rdma_rxe", "ib_uverbs"],
+            modules: &["crc32_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"],
             prepare: MAKE_DEVICES,
             memory: 768,
             processors: 2,
@@ -170,7 +174,8 @@ pub fn conforms(stage: &Stage, back_end: &str) -> Result<(), Failed> {
     let own = std::env::current_exe()?;
     for case in CASES {
         let name = format!("{back_end}::{}", case.name);
-        let mut command = trio.guests.on(1, &format!("cd /tmp && {CASE}={name} {}", own.display()));
+        let mut command =
+            trio.guests.on(1, &format!("cd /tmp && {FEW_PEERS} {CASE}={name} {}", own.display()));
         run(&mut command, LIMIT)?.succeeded().map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
@@ -182,7 +187,9 @@ pub fn conforms_between_guests(stage: &Stage, back_end: &str) -> Result<(), Fail
     let trio = trio.as_ref().expect("just made");
     // As many as cases need.
     for (places, n_pes) in [("g1:1,g2:1", 2), ("g1:2,g2:1", 3), ("g1:2,g2:2", 4)] {
-        let mut oshrun = trio.oshrun(places, "verbs");
+        let transport = back_end.split('_').next().unwrap_or_default();
+        let mut oshrun = trio.oshrun(places, transport);
+        oshrun.args(["-x", FEW_PEERS]);
         conformance::run_by(&mut oshrun, conformance::BACK_ENDS, back_end, false)?;
         let said = trio.job(&mut oshrun)?.succeeded()?.stdout;
         conformance::all_ran(back_end, n_pes, false, &said)?;
@@ -211,8 +218,15 @@ pub fn runs(
     Ok(())
 }
 
+const BY_LIBFABRIC: &str = "SHMEM_OFI_PROVIDER=verbs;ofi_rxm";
+/// A program and the setting with which it cannot run, and why.
+pub const UNFIT: (&str, &str) = ("constants", BY_LIBFABRIC);
+/// See [`UNFIT`].
+pub const WHY_UNFIT: &str =
+    "ofi_rxm registers the source of a long put for writing, too: constants cannot be";
+
 /// Where programs run: a name, PEs, transports, a setting, and whether that is for every day.
-pub const PLACES: [(&str, &str, &str, &str, bool); 6] = [
+pub const PLACES: [(&str, &str, &str, &str, bool); 7] = [
     ("in_a_guest", "g1:2", "verbs", "SHMEM_VERBS_AMO=auto", true),
     ("in_a_guest_by_target", "g1:2", "verbs", "SHMEM_VERBS_AMO=target", false),
     ("on_two_guests", "g1:1,g2:1", "shm,verbs", "SHMEM_VERBS_AMO=auto", true),
@@ -225,6 +239,7 @@ pub const PLACES: [(&str, &str, &str, &str, bool); 6] = [
         true,
     ),
     ("on_three_guests", "g1:1,g2:1,g3:1", "shm,verbs", "SHMEM_VERBS_AMO=auto", true),
+    ("on_two_guests_by_libfabric", "g1:1,g2:1", "shm,ofi", BY_LIBFABRIC, false),
 ];
 
 /// Where AMOs meet: in the card alone, or on some PEs in the card and on others in the processor.
@@ -271,6 +286,24 @@ pub fn oshinfo_tells_of_the_device(stage: &Stage) -> Result<(), Failed> {
         "the network carries out AMOs on variables of 2 of 2 PEs",
     ] {
         assert!(told.contains(words), "{words}\n{told}");
+    }
+    Ok(())
+}
+
+/// What `oshperf` measures of the card without the library, and of libfabric's provider for it.
+pub fn networks_have_ceilings(stage: &Stage) -> Result<(), Failed> {
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
+    let compare = format!(
+        "cd /tmp && SHMEM_TUNE=off {}/bin/oshperf compare --hosts 2 --ways verbs,ofi:verbs \
+         --ops put,get,amo,rate,signal --sizes 8,64K --rounds 3 --budget 20",
+        trio.prefix.display()
+    );
+    let ran = run(&mut trio.guests.on(1, &compare), LIMIT)?.succeeded()?;
+    println!("{}", ran.stdout);
+    for words in ["# Ceiling: the RDMA card alone", "# Ceiling: libfabric's provider alone"] {
+        // Puts, gets, three AMOs, series and signals.
+        assert_eq!(ran.stdout.matches(words).count(), 7, "{words}: {}", ran.stdout);
     }
     Ok(())
 }

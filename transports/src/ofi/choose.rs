@@ -334,7 +334,8 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     }
     match (address.is_loopback(), wish.one_machine) {
         (true, false) => Some("it reaches this host only".into()),
-        (false, true) => Some("all PEs are on this machine".into()),
+        // Cards have no interface that only this machine reaches.
+        (false, true) if is_software(provider) => Some("all PEs are on this machine".into()),
         _ => None,
     }
 }

@@ -153,7 +153,7 @@ impl BackEnd for Libfabric {
                         libfabric: it is used if it is named in SHMEM_TRANSPORTS"
                 .into());
         }
-        let library = Library::get()?;
+        let library = Library::get(job.n_pes())?;
         let (mut rails, mut failed): (Vec<Rail>, _) = (vec![], vec![]);
         for mut wish in wishes {
             wish.only_devices = !is_asked_for;

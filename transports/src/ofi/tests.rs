@@ -42,7 +42,7 @@ enum Harder {
 fn pairs(harder: Harder) -> impl Iterator<Item = [End; 2]> {
     let found: Vec<_> =
         ["net", "tcp;ofi_rxm"].iter().filter_map(|provider| pair(provider, harder)).collect();
-    assert!(!found.is_empty() || Library::get().is_err(), "no way to use TCP");
+    assert!(!found.is_empty() || Library::get(2).is_err(), "no way to use TCP");
     found.into_iter()
 }
 

@@ -27,6 +27,12 @@ const PRESETS: [(&str, &str); 3] = [
 ];
 const _: () = assert!(SHORT_MESSAGE <= 4352);
 
+/// The same, with the number of peers: `ofi_rxm` over verbs makes queues for so many, 256 unless told, which is more than
+/// some cards have (RoCE in software: 32,767 entries).
+const PEERS: &str = "FI_UNIVERSE_SIZE";
+/// The least that is told.
+const PEERS_MIN: usize = 8;
+
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
     getinfo: unsafe extern "C" fn(
@@ -51,16 +57,17 @@ pub struct Library {
 static LOOKING: Mutex<()> = Mutex::new(());
 
 impl Library {
-    /// The library, loaded at the first call; why it cannot be used if it cannot.
-    pub fn get() -> Result<&'static Library, String> {
+    /// The library, loaded at the first call for so many peers; why it cannot be used if it cannot.
+    pub fn get(peers: usize) -> Result<&'static Library, String> {
         static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-        LIBRARY.get_or_init(Library::load).as_ref().map_err(Clone::clone)
+        LIBRARY.get_or_init(|| Library::load(peers)).as_ref().map_err(Clone::clone)
     }
 
-    fn load() -> Result<Library, String> {
+    fn load(peers: usize) -> Result<Library, String> {
         if has_one_thread() {
-            let open = PRESETS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
-            for (name, value) in open {
+            let peers = peers.max(PEERS_MIN).to_string();
+            let presets = PRESETS.into_iter().chain([(PEERS, &*peers)]);
+            for (name, value) in presets.filter(|(name, _)| std::env::var_os(name).is_none()) {
                 // SAFETY: nobody else can be reading or changing the environment.
                 unsafe { std::env::set_var(name, value) };
             }
