@@ -135,8 +135,8 @@ pub fn has_partners(group: &Group<'_>, _: &Gather) -> bool {
     group.with_memory().is_some() && group.n.is_multiple_of(2)
 }
 
-/// Blocks of equal length: neighbours in the ring of members exchange theirs, and from then on each exchanges by turns with
-/// its other neighbour and with that one the two blocks that came last (Chen and others, "Performance evaluation of
+/// Blocks of equal length: neighbours in the ring of members first exchange their own blocks. In each round after that, a
+/// member exchanges with its other neighbour, then again with the first one and so on, the two blocks that came last (Chen and others, "Performance evaluation of
 /// allgather algorithms on terascale Linux cluster with Fast Ethernet", 2005).
 ///
 /// Everybody's result depends on all. A member sends to the same one in every second round: the flags alone tell of

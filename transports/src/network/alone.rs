@@ -35,8 +35,8 @@ pub trait Alone: Send {
     /// Takes the card of the other end.
     fn meet(&mut self, card: &[u8]) -> Result<(), String>;
 
-    /// Writes `len` bytes to the other end so many times, at most [`Alone::room`] bytes each, and waits until they
-    /// can be read there.
+    /// Writes `len` bytes to the other end so many times, at most as many as it was opened for, and waits
+    /// until they can be read there.
     fn put(&mut self, len: usize, count: usize) -> Result<(), String>;
 
     /// Reads `len` bytes from the other end.
@@ -56,9 +56,6 @@ pub trait Alone: Send {
 
     /// Does what the network needs the processor for. The number that the other end has told last.
     fn told(&mut self) -> Result<u64, String>;
-
-    /// The longest put or get, in bytes.
-    fn room(&self) -> usize;
 }
 
 /// A cache line of memory, as that of heaps is aligned.
@@ -336,9 +333,5 @@ impl<N: Network> Alone for End<N> {
         }
         self.poll()?;
         Ok(self.told)
-    }
-
-    fn room(&self) -> usize {
-        self.room
     }
 }
