@@ -49,11 +49,12 @@ pub fn run<N: Network>(near: N, far: N) -> Result<(), String> {
 }
 
 impl<N: Network> End<N> {
-    fn open(mut net: N, key: u64) -> Result<End<N>, String> {
-        let mut memory = vec![0u64; 2 * SPACE / 8];
-        let base = memory.as_mut_ptr().cast();
-        // SAFETY: the memory is freed after the network, by the order of the fields.
-        let shared = unsafe { net.share(base, 2 * SPACE, key) }?;
+    fn open(net: N, key: u64) -> Result<End<N>, String> {
+        let mut both = (net, vec![0u64; 2 * SPACE / 8]);
+        let base = both.1.as_mut_ptr().cast();
+        // SAFETY: the memory is freed after the network, by the order of the fields, here as in what is given.
+        let shared = unsafe { both.0.share(base, 2 * SPACE, key) }?;
+        let (net, memory) = both;
         Ok(End {
             net,
             memory,
