@@ -312,9 +312,6 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     }
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
         for (place, places, transports, settings, is_quick) in rdma::PLACES {
-            if (&*program.name, settings) == rdma::UNFIT {
-                continue;
-            }
             let name = program.name.clone();
             let case = format!("{name}_over_verbs_{place}");
             let is_short = QUICK.contains(&&*name)
@@ -379,10 +376,6 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     }
     // Before the last case.
     trials.insert(trials.len() - 1, trial);
-    let unfit = Trial::test("constants_over_verbs_on_two_guests_by_libfabric", || {
-        Err(rdma::WHY_UNFIT.into())
-    });
-    trials.push(unless(Some(rdma::WHY_UNFIT), unfit));
     trials
 }
 

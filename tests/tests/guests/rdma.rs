@@ -219,11 +219,6 @@ pub fn runs(
 }
 
 const BY_LIBFABRIC: &str = "SHMEM_OFI_PROVIDER=verbs;ofi_rxm";
-/// A program and the setting with which it cannot run, and why.
-pub const UNFIT: (&str, &str) = ("constants", BY_LIBFABRIC);
-/// See [`UNFIT`].
-pub const WHY_UNFIT: &str =
-    "ofi_rxm registers the source of a long put for writing, too: constants cannot be";
 
 /// Where programs run: a name, PEs, transports, a setting, and whether that is for every day.
 pub const PLACES: [(&str, &str, &str, &str, bool); 7] = [

@@ -3,7 +3,7 @@
 //! sends leaves. The network notes what it is asked for, and ends nothing.
 
 use super::endpoint::Served;
-use super::engine::{Engine, Lost, Own, TheirSegment, Theirs};
+use super::engine::{CHUNK, Engine, Lost, Own, TheirSegment, Theirs};
 use super::message::{HEADER, Header, Kind as MessageKind, Record};
 use super::open::{Kind, Opened, unsettled};
 use super::*;
@@ -31,6 +31,12 @@ struct Noting {
     most: usize,
     /// Local buffers must be registered.
     registers: bool,
+    /// Where memory begins that cannot be.
+    refuses: usize,
+    /// Registrations there are.
+    registered: Arc<AtomicUsize>,
+    /// Sources of writes.
+    written: Arc<Mutex<Vec<Vec<u8>>>>,
     /// How often it was asked to see to it that operations end.
     confirms: Arc<AtomicUsize>,
     happened: Vec<Event>,
@@ -60,11 +66,17 @@ impl Noting {
 impl Device for Noting {
     type Key = ();
 
-    unsafe fn register(&mut self, _: *mut u8, _: usize) -> Result<(), String> {
+    unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<(), String> {
+        if (at as usize..at as usize + len).contains(&self.refuses) {
+            return Err("it cannot be written".into());
+        }
+        self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn unregister(&mut self, (): ()) {}
+    fn unregister(&mut self, (): ()) {
+        self.registered.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Network for Noting {
@@ -126,7 +138,12 @@ impl Network for Noting {
         self.note("read")
     }
 
-    unsafe fn write(&mut self, _: u64, _: Local<()>, _: RemoteAddress, end: *mut c_void) -> isize {
+    unsafe fn write(&mut self, _: u64, of: Local<()>, _: RemoteAddress, end: *mut c_void) -> isize {
+        // SAFETY: by the caller's word.
+        self.written
+            .lock()
+            .unwrap()
+            .push(unsafe { std::slice::from_raw_parts(of.at, of.len) }.to_vec());
         self.ended.extend(self.ends_writes.then_some(end));
         self.note("write")
     }
@@ -194,14 +211,17 @@ fn two(atomics: Atomics, overtakes: bool) -> Two {
     two_of(Noting { atomics, overtakes, ..Noting::default() })
 }
 
+/// Bytes of the heap of each.
+const HEAP: usize = 256 << 10;
+
 fn two_of(net: Noting) -> Two {
     let config = Config::from_environment([("SHMEM_DEBUG", "0")].into_iter().collect()).unwrap();
     let job = Job { pe: 0, localities: &[0, 1].map(Locality::alone_on), config: &config };
-    let memory = Box::leak(vec![0u64; 512].into_boxed_slice());
+    let memory = Box::leak(vec![0u64; HEAP / 8].into_boxed_slice());
     let segment = Segment {
         kind: SegmentKind::Heap,
         base: memory.as_mut_ptr().cast(),
-        len: 4096,
+        len: HEAP,
         whole: memory.as_mut_ptr().cast(),
         file: None,
         file_offset: 0,
@@ -352,6 +372,39 @@ fn who_waits_for_operations_to_end_sees_to_it_that_they_do() {
     let status =
         unsafe { two.other.put_signal(&stream, VARIABLE, buffer.as_ptr(), 1024, signal, false) };
     assert_eq!((status, asked()), (Status::Pending, true));
+}
+
+/// Cards whose driver registers all memory for writing refuse constants. Nothing stays registered for them.
+#[test]
+fn a_source_that_cannot_be_registered_is_copied() {
+    const LEN: usize = 2 * CHUNK;
+    let source = vec![7u8; LEN];
+    let (registered, written) = <(Arc<AtomicUsize>, Arc<Mutex<Vec<Vec<u8>>>>)>::default();
+    let two = two_of(Noting {
+        registers: true,
+        refuses: source.as_ptr() as usize + CHUNK,
+        registered: registered.clone(),
+        written: written.clone(),
+        ends_writes: true,
+        ..Noting::default()
+    });
+    let stream = Stream::new(1, true);
+    let registrations = || registered.load(Ordering::Relaxed);
+    let before = registrations();
+    for times in 1..=2 {
+        // SAFETY: the buffer stays.
+        let status = unsafe { two.other.put(&stream, VARIABLE, source.as_ptr(), LEN, false) };
+        assert_eq!((status, registrations()), (Status::Pending, before + 1));
+        two.opened.port.progress();
+        assert!(stream.is_quiet() && stream.is_settled());
+        assert_eq!((registrations(), written.lock().unwrap().len()), (before, times));
+    }
+    assert!(written.lock().unwrap().iter().all(|bytes| *bytes == source));
+    // What is to be written there cannot be copied: the memory is the caller's.
+    let mut dest = source;
+    // SAFETY: as above.
+    let status = unsafe { two.other.get(&stream, dest.as_mut_ptr(), VARIABLE, LEN) };
+    assert_eq!((status, registrations()), (Status::Failed, before));
 }
 
 /// Otherwise a PE that was stopped until others have gone on without it would take part again.

@@ -7,7 +7,7 @@ use crate::network::{Failure, Local, Network, RemoteAddress, Words};
 use std::ffi::c_void;
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::Ordering;
-use tombolo_core::registration::Held;
+use tombolo_core::registration::{Held, Slab};
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
 
 /// An RMA operation under way.
@@ -16,14 +16,11 @@ pub struct Rma<K> {
     pub stream: *const Stream,
     pub pe: u32,
     is_read: bool,
-    /// Buffer that the network works on instead of the caller's.
-    chunk: Option<u16>,
+    taken: Taken<K>,
     /// What is copied when it is complete, and where to; nothing if that is null.
     copy_from: *const u8,
     copy_to: *mut u8,
     len: usize,
-    /// Registration of the caller's buffer.
-    held: Option<Held<K>>,
     /// The signal that follows the data.
     signal: Option<(Remote, Amo)>,
 }
@@ -34,11 +31,10 @@ impl<K> Default for Rma<K> {
             stream: null(),
             pe: 0,
             is_read: false,
-            chunk: None,
+            taken: Taken::NOTHING,
             copy_from: null(),
             copy_to: null_mut(),
             len: 0,
-            held: None,
             signal: None,
         }
     }
@@ -57,17 +53,33 @@ pub struct Due {
 struct Buffer<K> {
     at: *mut u8,
     key: K,
+    taken: Taken<K>,
+}
+
+/// What an operation took for its buffer, and gives back when it ends.
+struct Taken<K> {
+    /// Buffer that the network works on instead of the caller's.
     chunk: Option<u16>,
+    /// Registration of the caller's buffer.
     held: Option<Held<K>>,
+    /// Copy of a source that cannot be registered.
+    copy: Option<Box<Copied<K>>>,
+}
+
+impl<K> Taken<K> {
+    const NOTHING: Taken<K> = Taken { chunk: None, held: None, copy: None };
+}
+
+/// Memory that was registered for one operation.
+struct Copied<K> {
+    bytes: Slab,
+    key: K,
 }
 
 impl<K> Rma<K> {
     /// An operation with a buffer, after which nothing is to be done.
-    fn of(stream: &Stream, pe: u32, local: &Buffer<K>, len: usize) -> Rma<K>
-    where
-        K: Copy,
-    {
-        Rma { stream, pe, chunk: local.chunk, held: local.held, len, ..Rma::default() }
+    fn of(stream: &Stream, pe: u32, taken: Taken<K>, len: usize) -> Rma<K> {
+        Rma { stream, pe, taken, len, ..Rma::default() }
     }
 }
 
@@ -94,7 +106,7 @@ impl<N: Network> Engine<N> {
             Ok(local) => local,
             Err(status) => return status,
         };
-        if local.chunk.is_some() {
+        if local.taken.chunk.is_some() {
             // SAFETY: the chunk is free and long enough; the caller vouches for the source.
             unsafe { copy_nonoverlapping(source, local.at, len) };
         }
@@ -103,13 +115,13 @@ impl<N: Network> Engine<N> {
         if let Some((at, amo)) = signal.filter(|_| at_once) {
             let record = Record::Amo { at, amo, fetch: false };
             if self.room(pe, record.len(), 0).is_none() {
-                self.release(local.chunk, local.held);
+                self.release(local.taken);
                 return Status::Again;
             }
         }
         let later = signal.filter(|_| !at_once);
-        let rma = Rma { signal: later, ..Rma::of(stream, pe, &local, len) };
         let near = Local { at: local.at, len, key: local.key };
+        let rma = Rma { signal: later, ..Rma::of(stream, pe, local.taken, len) };
         let status = self.issue(rma, dest, |net, to, far, context| {
             // SAFETY: source or chunk and the context stay until the completion.
             unsafe { net.write(to, near, far, context) }
@@ -145,11 +157,11 @@ impl<N: Network> Engine<N> {
             Ok(local) => local,
             Err(status) => return status,
         };
-        let mut rma = Rma { is_read: true, ..Rma::of(stream, pe, &local, len) };
-        if local.chunk.is_some() {
-            (rma.copy_from, rma.copy_to) = (local.at, dest);
-        }
         let near = Local { at: local.at, len, key: local.key };
+        let mut rma = Rma { is_read: true, ..Rma::of(stream, pe, local.taken, len) };
+        if rma.taken.chunk.is_some() {
+            (rma.copy_from, rma.copy_to) = (near.at, dest);
+        }
         self.issue(rma, source, |net, from, far, context| {
             // SAFETY: destination or chunk and the context stay until the completion.
             unsafe { net.read(from, near, far, context) }
@@ -216,7 +228,7 @@ impl<N: Network> Engine<N> {
     ) -> Result<Buffer<N::Key>, Status> {
         let copied = write == Some(true);
         if write.is_some() && len <= self.net.inline_max() {
-            return Ok(Buffer { at, key: N::Key::default(), chunk: None, held: None });
+            return Ok(Buffer { at, key: N::Key::default(), taken: Taken::NOTHING });
         }
         let registered = !self.net.needs_local_registration();
         let inside = self.own.iter().find(|own| {
@@ -228,19 +240,29 @@ impl<N: Network> Engine<N> {
             own => own.map(|own| own.shared.local),
         };
         if let Some(key) = key.filter(|_| !copied) {
-            return Ok(Buffer { at, key, chunk: None, held: None });
+            return Ok(Buffer { at, key, taken: Taken::NOTHING });
         }
         if len <= CHUNK {
             let Some(chunk) = self.free_chunks.pop() else { return Err(self.no_room()) };
             let at = self.chunk(chunk);
-            return Ok(Buffer { at, key: self.key, chunk: Some(chunk), held: None });
+            let taken = Taken { chunk: Some(chunk), ..Taken::NOTHING };
+            return Ok(Buffer { at, key: self.key, taken });
         }
         // SAFETY: the caller vouches for the buffer until the completion, which gives it back.
-        match unsafe { self.cache.acquire(&mut self.net, at, len, write.is_some()) } {
-            Ok(held) => Ok(Buffer { at, key: held.key, chunk: None, held: Some(held) }),
+        let why = match unsafe { self.cache.acquire(&mut self.net, at, len, write.is_some()) } {
+            Ok(held) => {
+                let taken = Taken { held: Some(held), ..Taken::NOTHING };
+                return Ok(Buffer { at, key: held.key, taken });
+            }
             // Operations that end give registrations back.
-            Err(_) if self.free_rmas.len() < RMAS => Err(self.no_room()),
-            Err(why) => {
+            Err(_) if self.free_rmas.len() < RMAS => return Err(self.no_room()),
+            Err(why) => why,
+        };
+        // Some devices cannot register memory that this process may not write, such as constants.
+        // SAFETY: by the caller's word.
+        match write.and_then(|_| unsafe { self.copy_of(at, len) }) {
+            Some(copy) => Ok(copy),
+            None => {
                 tracing::warn!(
                     "the network device cannot use {len} bytes of memory at {at:p}: {why} (the limit of \
                      locked memory, ulimit -l, may be too low)"
@@ -257,10 +279,30 @@ impl<N: Network> Engine<N> {
         Status::Again
     }
 
-    fn release(&mut self, chunk: Option<u16>, held: Option<Held<N::Key>>) {
-        self.free_chunks.extend(chunk);
-        if let Some(held) = held {
+    /// A copy of a source in memory that is registered for this operation alone, if that is possible.
+    ///
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes.
+    unsafe fn copy_of(&mut self, source: *const u8, len: usize) -> Option<Buffer<N::Key>> {
+        let bytes = Slab::new(len);
+        let at = bytes.base();
+        // SAFETY: the slab is given back after the registration.
+        let key = unsafe { self.net.register(at, len) }.ok()?;
+        // SAFETY: the slab is fresh and as long; the caller vouches for the source.
+        unsafe { copy_nonoverlapping(source, at, len) };
+        let copy = Some(Box::new(Copied { bytes, key }));
+        Some(Buffer { at, key, taken: Taken { copy, ..Taken::NOTHING } })
+    }
+
+    fn release(&mut self, taken: Taken<N::Key>) {
+        self.free_chunks.extend(taken.chunk);
+        if let Some(held) = taken.held {
             self.cache.release(&mut self.net, held);
+        }
+        if let Some(copy) = taken.copy {
+            let Copied { bytes, key } = *copy;
+            self.net.unregister(key);
+            drop(bytes);
         }
     }
 
@@ -273,7 +315,7 @@ impl<N: Network> Engine<N> {
         post: impl FnOnce(&mut N, u64, RemoteAddress, *mut c_void) -> isize,
     ) -> Status {
         let Some(index) = self.free_rmas.pop() else {
-            self.release(rma.chunk, rma.held);
+            self.release(rma.taken);
             return self.no_room();
         };
         let pe = rma.pe;
@@ -293,7 +335,7 @@ impl<N: Network> Engine<N> {
             self.rmas[usize::from(index)] = rma;
             return Status::Pending;
         }
-        self.release(rma.chunk, rma.held);
+        self.release(rma.taken);
         self.free_rmas.push(index);
         status.unwrap_or_else(|| {
             let why = self.net.meaning(result);
@@ -312,7 +354,7 @@ impl<N: Network> Engine<N> {
             // SAFETY: the caller vouched for the destination; the data are in the operation's own buffer.
             unsafe { copy_nonoverlapping(rma.copy_from, rma.copy_to, rma.len) };
         }
-        self.release(rma.chunk, rma.held);
+        self.release(rma.taken);
         // Of a peer that was given up.
         let Some(stream) = stream else { return };
         let peer = &mut self.peers[rma.pe as usize];
