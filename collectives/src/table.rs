@@ -84,8 +84,12 @@ pub struct Forced([Box<[usize]>; OPERATIONS]);
 impl Forced {
     /// What `SHMEM_COLL` says. Names that are unknown are left out: [`check`] has refused them.
     pub fn new(asked: &Algorithms) -> Forced {
-        let all = listing();
         let mut forced = Forced(Default::default());
+        // Active sets have no place to remember it, and most jobs ask for nothing.
+        if asked.0.is_empty() {
+            return forced;
+        }
+        let all = listing();
         for Row { operation, operation_number, .. } in &all {
             let names = asked.of(operation).unwrap_or_default().iter();
             let of_name = |name: &String| {
