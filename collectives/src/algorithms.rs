@@ -234,7 +234,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
             name: "hosts",
             about: "members send to the first one of their host; these first ones exchange the blocks of their hosts",
             taken: Taken::ByCost,
-            applies: by_hosts::can_gather,
+            applies: by_hosts::can_collect,
             cost_ns: |group, _| estimate::collect_by_hosts(group),
             run: by_hosts::collect,
         },

@@ -2,7 +2,7 @@
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;
-use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX, WITH_LENGTH_MAX, copy_bytes, long_max};
+use crate::letters::{Letters, SHORT_MAX, WITH_LENGTH_MAX, copy_bytes, long_max};
 use crate::reduce::Block;
 use crate::schedule::{others, rounds};
 use crate::stream;
@@ -283,6 +283,7 @@ pub unsafe fn collect_eagerly(group: &Group<'_>, call: &Collect) {
 #[inline(always)]
 unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most: usize) {
     const FEW: usize = 8;
+    const SOME: usize = 64;
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let short = if call.len <= most { call.len } else { 0 };
     let letters = Letters::begin(group, team, most + WORD);
@@ -293,13 +294,20 @@ unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most:
     // Found out while messages are on their way.
     let room = group.world.room_at(call.dest);
     // No more words than few members need are cleared in calls that take as long as that does.
-    let (mut few, mut many);
-    let lens: &mut [usize] = if group.n <= FEW {
-        few = [0; FEW];
-        &mut few
-    } else {
-        many = [0; MEMBERS_MAX];
-        &mut many
+    let (mut few, mut some, mut many);
+    let lens: &mut [usize] = match group.n {
+        ..=FEW => {
+            few = [0; FEW];
+            &mut few
+        }
+        ..=SOME => {
+            some = [0; SOME];
+            &mut some
+        }
+        n => {
+            many = vec![0; n];
+            &mut many
+        }
     };
     // Each is read once: what was checked does not change any more.
     let lens = &mut lens[..group.n];
@@ -344,13 +352,13 @@ unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most:
 
 /// Where the blocks of all members begin in dest, and where the last one ends. Members send each other their lengths.
 /// Ends the job if there is no room for all.
-fn starts(group: &Group<'_>, team: &Team, call: &Gather) -> [usize; MEMBERS_MAX + 1] {
+fn starts(group: &Group<'_>, team: &Team, call: &Gather) -> Vec<usize> {
     let letters = Letters::begin(group, team, WORD);
     for member in others(group.me, group.n) {
         // SAFETY: nothing is read.
         unsafe { letters.send_with(member, call.len as u64, call.source, 0) };
     }
-    let mut starts = [0usize; MEMBERS_MAX + 1];
+    let mut starts = vec![0usize; group.n + 1];
     for member in 0..group.n {
         let len = match member == group.me {
             true => call.len,

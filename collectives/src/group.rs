@@ -5,7 +5,7 @@
 use crate::active::ActiveSet;
 use crate::algorithms::SYNC;
 use crate::barrier::{self, Sync};
-use crate::letters::{self, COPIED_MAX};
+use crate::letters::COPIED_MAX;
 use crate::notes::{Notes, costs};
 use crate::table;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ impl<'a> Group<'a> {
     #[inline]
     pub fn with_memory(&self) -> Option<&'a Team> {
         match self.kind {
-            Kind::Team(team, _) if letters::possible(team) => Some(team),
+            Kind::Team(team, notes) if notes.has_memory() => Some(team),
             _ => None,
         }
     }

@@ -41,14 +41,12 @@ use crate::notes::Notes;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tombolo_core::control::{MEMORY_LEN, memory};
+use tombolo_core::control::{BLOCK_LEN, BLOCK_MEMBERS};
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Distance, SignalOp};
 use tombolo_core::wait::Reason;
 use tombolo_core::{Context, Team, Waiting};
 
-/// Members of a team that writes messages.
-pub const MEMBERS_MAX: usize = 64;
 /// Flags that a member has at each other for pieces of something long, used in turn.
 pub const SLOTS: usize = 16;
 /// Bytes that are copied where they leave, so that nobody waits until they have arrived.
@@ -64,19 +62,19 @@ pub const SHORT_MAX: usize = LINE - FLAG;
 
 const LINE: usize = 64;
 const FLAG: usize = 8;
-const LINES: usize = MEMBERS_MAX * LINE;
+const LINES: usize = BLOCK_MEMBERS * LINE;
 /// Flags from the receiver of a stream to its sender, and of messages that are passed on.
 const BACK: usize = 2 * LINES;
 /// Flags of members of one host.
 const MEET: usize = BACK + LINES;
-/// Flags of hosts.
+/// Flags of hosts, in the first block.
 const ROUNDS: usize = MEET + LINES;
 /// Flags of pieces, by sender.
 const PIECES: usize = ROUNDS + 32 * LINE;
-const HALVES: usize = PIECES + MEMBERS_MAX * SLOTS * FLAG;
-/// Bytes of a half.
-const HALF: usize = (MEMORY_LEN - HALVES) / 2 / LINE * LINE;
-const _: () = assert!(HALVES + 2 * HALF <= MEMORY_LEN && tombolo_core::control::ROUNDS_MAX <= 32);
+const HALVES: usize = PIECES + BLOCK_MEMBERS * SLOTS * FLAG;
+/// Bytes of a half in each block.
+const HALF: usize = (BLOCK_LEN - HALVES) / 2 / LINE * LINE;
+const _: () = assert!(HALVES + 2 * HALF <= BLOCK_LEN && tombolo_core::control::ROUNDS_MAX <= 32);
 
 /// What goes which way round the ring of members has contexts of its own, so that several lanes of a
 /// transport do the work.
@@ -129,9 +127,16 @@ enum Flag {
 pub struct TeamWord(usize);
 
 impl TeamWord {
+    /// That of a member, in its block: `first` is that of the block's first member, and each has `len` bytes.
+    #[inline(always)]
+    fn of(member: usize, first: usize, len: usize) -> TeamWord {
+        let (block, place) = (member / BLOCK_MEMBERS, member % BLOCK_MEMBERS);
+        TeamWord(block * BLOCK_LEN + first + place * len)
+    }
+
     /// Where `member` of this host tells another one of barrier number `epoch`.
     pub fn meet(member: usize, epoch: u64) -> TeamWord {
-        TeamWord(MEET + member * LINE + (epoch & 1) as usize * FLAG)
+        TeamWord::of(member, MEET + (epoch & 1) as usize * FLAG, LINE)
     }
 
     /// Where a host tells another one of it in a round.
@@ -140,15 +145,15 @@ impl TeamWord {
     }
 
     fn line(number: u64, member: usize) -> TeamWord {
-        TeamWord((number & 1) as usize * LINES + member * LINE)
+        TeamWord::of(member, (number & 1) as usize * LINES, LINE)
     }
 
     fn piece(slot: usize, member: usize) -> TeamWord {
-        TeamWord(PIECES + (member * SLOTS + slot) * FLAG)
+        TeamWord::of(member, PIECES + slot * FLAG, SLOTS * FLAG)
     }
 
     fn back(number: u64, member: usize) -> TeamWord {
-        TeamWord(BACK + member * LINE + (number & 1) as usize * FLAG)
+        TeamWord::of(member, BACK + (number & 1) as usize * FLAG, LINE)
     }
 
     /// Of the messages that `member` begins and others pass on. The same neighbour writes it every time.
@@ -159,23 +164,18 @@ impl TeamWord {
     /// Its offset.
     #[inline(always)]
     pub fn offset(self) -> usize {
-        debug_assert!(self.0 < MEMORY_LEN);
         self.0
     }
 }
 
-/// Whether the members of a group can write messages: the same on all of them.
-pub fn possible(team: &Team) -> bool {
-    team.n_pes() <= MEMBERS_MAX && memory(team.slot).is_some()
-}
-
 /// Bytes of a long message in a group of `n` members.
 pub const fn long_max(n: usize) -> usize {
-    HALF / n / LINE * LINE
+    let in_block = if n < BLOCK_MEMBERS { n } else { BLOCK_MEMBERS };
+    HALF / in_block / LINE * LINE
 }
 
 /// Bytes of the longest element of a reduction: one fits a message of the largest team.
-pub const ELEMENT_MAX: usize = long_max(MEMBERS_MAX);
+pub const ELEMENT_MAX: usize = long_max(BLOCK_MEMBERS);
 
 /// What is remembered of the team that a group is.
 #[inline(always)]
@@ -300,10 +300,10 @@ impl<'a> Letters<'a> {
     pub fn bytes(&self, from: usize) -> *mut u8 {
         let half = (self.number & 1) as usize * HALF;
         let place = match self.long {
-            false => TeamWord::line(self.number, from).0 + FLAG,
-            true => HALVES + half + from * long_max(self.group.n),
+            false => TeamWord(TeamWord::line(self.number, from).0 + FLAG),
+            true => TeamWord::of(from, HALVES + half, long_max(self.group.n)),
         };
-        self.notes.word(self.group.me, TeamWord(place)).cast()
+        self.notes.word(self.group.me, place).cast()
     }
 
     /// Sends `len` bytes, as many as was said or fewer. `source` must stay as it is until

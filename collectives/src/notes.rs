@@ -2,14 +2,13 @@
 //! What a team remembers for its collectives: algorithms chosen, its hosts, and how often its memory
 //! was used.
 
-use crate::letters::{self, MEMBERS_MAX, SHORT_MAX, TeamWord};
+use crate::letters::{SHORT_MAX, TeamWord};
 use crate::table;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use tombolo_core::control::{self, MEMORY_TEAMS, TEAMS_MAX};
+use tombolo_core::control;
 use tombolo_core::transport::Distance;
 use tombolo_core::{Team, World};
 
-const _: () = assert!(MEMORY_TEAMS <= TEAMS_MAX && MEMBERS_MAX <= 64);
 /// Sizes are told apart by the power of two that is next above them.
 const CLASSES: usize = usize::BITS as usize + 1;
 
@@ -30,7 +29,7 @@ pub struct Notes {
     pub all_mapped: bool,
     /// Messages so far; see [`crate::letters`].
     messages: AtomicU64,
-    /// Members to which a put was seen not to be complete when it returned, as bits.
+    /// Members to which a put was seen not to be complete when it returned, as bits: one for every 64th member.
     slow: AtomicU64,
     /// Algorithms that the user asks for, by operation.
     pub forced: table::Forced,
@@ -56,6 +55,8 @@ pub struct Hosts {
     pub step: Distance,
     /// By member, which host it is on.
     of: Box<[u32]>,
+    /// By member, how many members of its host come before it.
+    before: Box<[u32]>,
 }
 
 impl Hosts {
@@ -63,13 +64,17 @@ impl Hosts {
     fn new(hosts: &[u64], step: Distance, me: usize) -> Hosts {
         let mut leaders: Vec<u32> = Vec::new();
         let mut counts: Vec<usize> = Vec::new();
-        let mut of = Vec::new();
+        let (mut of, mut before) = (Vec::new(), Vec::new());
         for (member, host) in hosts.iter().enumerate() {
             let known = leaders.iter().position(|leader| hosts[*leader as usize] == *host);
             of.push(known.unwrap_or(leaders.len()) as u32);
             match known {
-                Some(known) => counts[known] += 1,
+                Some(known) => {
+                    before.push(counts[known] as u32);
+                    counts[known] += 1;
+                }
                 None => {
+                    before.push(0);
                     leaders.push(member as u32);
                     counts.push(1);
                 }
@@ -90,6 +95,7 @@ impl Hosts {
             most: counts.into_iter().max().unwrap_or(0),
             leaders: leaders.into(),
             of: of.into(),
+            before: before.into(),
             step,
         }
     }
@@ -104,6 +110,11 @@ impl Notes {
     /// Which of the hosts a member is on.
     pub fn host_of(&self, member: usize) -> usize {
         self.hosts.of[member] as usize
+    }
+
+    /// How many members of its host come before a member.
+    pub fn place_of(&self, member: usize) -> usize {
+        self.hosts.before[member] as usize
     }
 
     /// Whether a member is on this member's host.
@@ -155,14 +166,20 @@ impl Notes {
         last + 1
     }
 
+    /// Whether members can write to memory of the team: the same on all of them.
+    #[inline(always)]
+    pub fn has_memory(&self) -> bool {
+        !self.memory.is_empty()
+    }
+
     /// Whether puts to a member are complete when they return, as far as was seen.
     pub fn arrives_at_once(&self, member: usize) -> bool {
-        self.slow.load(Ordering::Relaxed) >> (member % MEMBERS_MAX) & 1 == 0
+        self.slow.load(Ordering::Relaxed) >> (member % 64) & 1 == 0
     }
 
     /// A put to a member was not complete when it returned.
     pub fn does_not_arrive_at_once(&self, member: usize) {
-        self.slow.fetch_or(1 << (member % MEMBERS_MAX), Ordering::Relaxed);
+        self.slow.fetch_or(1 << (member % 64), Ordering::Relaxed);
     }
 
     /// No flag of the team's memory holds a later number.
@@ -216,9 +233,7 @@ impl Notes {
 
 /// Where the memory of the members of a team is in this process.
 fn memory(world: &World, team: &Team) -> Box<[usize]> {
-    let Some(offset) = control::memory(team.slot).filter(|_| letters::possible(team)) else {
-        return Box::default();
-    };
+    let Some(offset) = control::memory(world.n_pes(), team.slot) else { return Box::default() };
     // The control area, with which the heap begins.
     let own = world.heap().base().wrapping_add(offset);
     let at = |member: usize| match member == team.me {
@@ -273,6 +288,7 @@ mod tests {
         let hosts = Hosts::new(&[7, 3, 7, 3, 3, 9], Distance::Hops(2), 4);
         assert_eq!((&*hosts.leaders, hosts.mine, hosts.most), (&[0, 1, 5][..], 1, 3));
         assert_eq!((&*hosts.local, &*hosts.of), (&[1, 3, 4][..], &[0, 1, 0, 1, 1, 2][..]));
+        assert_eq!(&*hosts.before, &[0, 0, 1, 1, 2, 0]);
         // The third of its host: no other host has a third one.
         assert_eq!(&*hosts.partners, &[0, 4, 5]);
         assert!(!hosts.are_consecutive());

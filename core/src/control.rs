@@ -14,12 +14,15 @@ const LINE: usize = 64;
 const WORDS: usize = ROUNDS_MAX * LINE;
 const TEAM: usize = 2048;
 const MEMORY: usize = TEAMS_MAX * TEAM;
-const SERVICE: usize = MEMORY + MEMORY_TEAMS * MEMORY_LEN;
+const SERVICE: usize = MEMORY + BLOCKS * BLOCK_LEN;
 
-/// Teams that have memory for the data of collectives: those in the first slots.
-pub const MEMORY_TEAMS: usize = 16;
-/// Bytes that each of them has.
-pub const MEMORY_LEN: usize = 256 << 10;
+/// Memory for the data of collectives comes in blocks, of which teams in the first slots have enough for all PEs of the
+/// job each.
+const BLOCKS: usize = 16;
+/// Bytes of a block.
+pub const BLOCK_LEN: usize = 256 << 10;
+/// Members of a team for which a block has places.
+pub const BLOCK_MEMBERS: usize = 64;
 
 /// Requests that a PE may have under way to each other PE at one time; see [`crate::service`].
 pub const REQUESTS_MAX: usize = 2;
@@ -29,7 +32,7 @@ pub const fn len(n_pes: usize) -> usize {
     left(n_pes, n_pes)
 }
 
-const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM);
+const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM && BLOCKS <= TEAMS_MAX);
 
 /// Offset of the flag of a round of barrier number `epoch`. Each round has a cache line, as each has
 /// another writer; barriers with even and with odd numbers have flags of their own.
@@ -47,9 +50,16 @@ pub const fn word(team: usize, index: usize) -> usize {
     team * TEAM + WORDS + index * 8
 }
 
-/// Offset of a team's memory for the data of collectives, [`MEMORY_LEN`] bytes; none if it has none.
-pub const fn memory(team: usize) -> Option<usize> {
-    if team < MEMORY_TEAMS { Some(MEMORY + team * MEMORY_LEN) } else { None }
+/// Teams that have memory for the data of collectives in a job of `n_pes` PEs: those in the first slots.
+pub const fn memory_teams(n_pes: usize) -> usize {
+    BLOCKS / n_pes.div_ceil(BLOCK_MEMBERS)
+}
+
+/// Offset of a team's memory for the data of collectives, a block for every [`BLOCK_MEMBERS`] of `n_pes` PEs of the job;
+/// none if it has none.
+pub const fn memory(n_pes: usize, team: usize) -> Option<usize> {
+    let len = n_pes.div_ceil(BLOCK_MEMBERS) * BLOCK_LEN;
+    if team < memory_teams(n_pes) { Some(MEMORY + team * len) } else { None }
 }
 
 /// Offset of the line through which a service thread is woken.

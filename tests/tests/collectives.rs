@@ -3,6 +3,7 @@
 //! over memory that is mapped (`shm`) and memory that is not (`cma`).
 
 mod collectives {
+    mod crowd;
     mod data;
     mod forced;
     mod locks;

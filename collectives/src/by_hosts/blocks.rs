@@ -5,7 +5,7 @@ use super::{Roles, hosts, together_max};
 use crate::exchange::Alltoall;
 use crate::gather::{self, Collect, Gather};
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, Letters, MEMBERS_MAX, copy_bytes};
+use crate::letters::{ELEMENT_MAX, GATHERED_MAX, Letters, copy_bytes};
 use crate::notes::Hosts;
 use crate::reduce_push::team;
 use std::mem::MaybeUninit;
@@ -20,6 +20,14 @@ const WORD: usize = size_of::<u64>();
 pub fn can_gather<A>(group: &Group<'_>, _: &A) -> bool {
     hosts(group).is_some_and(Hosts::are_consecutive)
 }
+
+/// Whether [`collect`] can carry out a call: the same, and the lengths of all fit a message.
+pub fn can_collect<A>(group: &Group<'_>, call: &A) -> bool {
+    can_gather(group, call) && group.n <= LENGTHS_MAX
+}
+
+/// Lengths that a message of the largest team holds.
+const LENGTHS_MAX: usize = ELEMENT_MAX / WORD;
 
 /// Whether [`alltoall`] can carry out a call: the blocks of a member for all, and those of a host for another, fit a
 /// message.
@@ -45,7 +53,7 @@ pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
 /// Blocks of lengths that the members first tell each other.
 ///
 /// # Safety
-/// The buffers are as `shmem_collect` promises, and it [`can_gather`].
+/// The buffers are as `shmem_collect` promises, and it [`can_collect`].
 pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
     let roles = &Roles::of(group);
     let lens = &lengths(group, roles, call.len)[..group.n];
@@ -63,9 +71,9 @@ pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
 }
 
 /// The lengths that all members say their blocks have.
-fn lengths(group: &Group<'_>, roles: &Roles<'_>, len: usize) -> [usize; MEMBERS_MAX] {
+fn lengths(group: &Group<'_>, roles: &Roles<'_>, len: usize) -> [usize; LENGTHS_MAX] {
     let letters = Letters::begin(group, team(group), group.n * WORD);
-    let (hosts, mut lens) = (&roles.notes.hosts, [0; MEMBERS_MAX]);
+    let (hosts, mut lens) = (&roles.notes.hosts, [0; LENGTHS_MAX]);
     let all = lens.as_mut_ptr().cast::<u8>();
     // SAFETY: words of messages that have as many, and of arrays that hold those of all members; a blocking send lets
     // go of them.
@@ -75,7 +83,7 @@ fn lengths(group: &Group<'_>, roles: &Roles<'_>, len: usize) -> [usize; MEMBERS_
             copy_bytes(all, letters.receive(roles.first()), group.n * WORD);
             return lens;
         }
-        let mut here = [len; MEMBERS_MAX];
+        let mut here = [len; LENGTHS_MAX];
         for (place, member) in roles.others_here().enumerate() {
             here[1 + place] = letters.receive(member).cast::<usize>().read();
         }

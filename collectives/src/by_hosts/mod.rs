@@ -8,14 +8,14 @@
 //! host to host instead, long ones by all members.
 
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, MEMBERS_MAX, long_max};
+use crate::letters::{GATHERED_MAX, long_max};
 use crate::notes::{Hosts, Notes};
 
 mod blocks;
 mod elements;
 mod turns;
 
-pub use blocks::{alltoall, can_exchange, can_gather, collect, gather};
+pub use blocks::{alltoall, can_collect, can_exchange, can_gather, collect, gather};
 pub use elements::{can_reduce, can_scan, reduce, scan};
 pub use turns::{has_shares, reduce_in_turns};
 
@@ -65,11 +65,7 @@ impl<'a> Roles<'a> {
 
     /// All members, each with its host and its number among those of it.
     fn places(&self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let mut before = [0; MEMBERS_MAX];
-        (0..self.n).map(move |member| {
-            let host = self.notes.host_of(member);
-            before[host] += 1;
-            (member, host, before[host] - 1)
-        })
+        let Roles { n, notes, .. } = *self;
+        (0..n).map(|member| (member, notes.host_of(member), notes.place_of(member)))
     }
 }

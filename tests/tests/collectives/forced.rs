@@ -21,7 +21,7 @@ const LONG: usize = 16_000;
 
 /// Settings that together ask for every algorithm, one of each operation at a time, with all others of
 /// the operation behind it; with the operations that are asked for an algorithm of theirs for the first time.
-fn settings() -> Vec<(String, Vec<&'static str>)> {
+pub fn settings() -> Vec<(String, Vec<&'static str>)> {
     let mut operations: Vec<(&'static str, Vec<&str>)> = Vec::new();
     for row in listing() {
         match operations.last_mut() {
