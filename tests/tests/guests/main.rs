@@ -62,9 +62,10 @@ const CHECK_MEMORY: &str = "--check-memory";
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
 /// Cases that follow, in this order.
-const AFTERWARDS: [Afterwards; 14] = [
+const AFTERWARDS: [Afterwards; 15] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
+    ("lines_have_ends_with_one_device", ring::lines_have_ends_with_one_device),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
     ("oshinfo_makes_devices_usable", ports::oshinfo_makes_devices_usable),
     ("devices_are_ports", |stage| ports::devices_are_ports(stage, Which::Two)),

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 use tombolo_transports::ntb::port::conformance::{CASES, Case};
 use tombolo_transports::ntb::port::functions::{Function, Kind};
-use tombolo_transports::ntb::port::open_pair;
+use tombolo_transports::ntb::port::open_ports;
 use tombolo_transports::ntb::port::trial::{
     memory_of_a_device_reaches_another, memory_reaches_a_device,
 };
@@ -29,9 +29,10 @@ pub fn check_conformance(addresses: [&String; 2]) {
     };
     let falls_short = |case: &Case| {
         let functions = addresses.map(find);
-        let [a, b] = open_pair(functions, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let ports = open_ports(&functions, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let [a, b] = &ports[..] else { panic!("{} ports of two functions", ports.len()) };
         // As a fresh link: those before have left theirs enabled.
-        catch_unwind(AssertUnwindSafe(|| case(&*a, &*b))).is_err()
+        catch_unwind(AssertUnwindSafe(|| case(&**a, &**b))).is_err()
     };
     let mut failed = vec![];
     for (name, case) in CASES {

@@ -296,6 +296,27 @@ pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
     }
 }
 
+/// Of the three guests all, and two: devices that lead on are left out.
+pub fn lines_have_ends_with_one_device(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(Which::Three)?;
+    let ring = ring.as_ref().expect("just made");
+    let [left, right] = ["0000:00:10.0", "0000:00:11.0"];
+    let program = stage.program("rma").executable()?;
+    for (places, last) in [("g1:1,g2:1", "g2"), ("g1:1,g2:1,g3:1", "g3")] {
+        // Cables lead from the right device of a guest to the left one of the next.
+        let script = format!(
+            "case $(hostname) in\n\
+             g1) ports={right} ;;\n{last}) ports={left} ;;\n*) ports={left},{right} ;;\nesac\n\
+             SHMEM_NTB_PORTS=$ports exec {}",
+            program.display()
+        );
+        let mut oshrun = ring.oshrun(places);
+        oshrun.args(["sh", "-c", &script]);
+        ring.job(&mut oshrun)?.succeeded()?;
+    }
+    Ok(())
+}
+
 pub fn several_pes_are_refused(stage: &Stage) -> Result<(), Failed> {
     let ring = stage.ring(Which::Three)?;
     let ring = ring.as_ref().expect("just made");

@@ -49,8 +49,8 @@ tombolo_core::settings! {
         /// up after 2 seconds.
         User silence: Duration = "30", "SHMEM_NTB_SILENCE";
         /// PCI addresses of the NTB devices to the left and to the right of this host, such as
-        /// 0000:3b:00.0,0000:5e:00.0. Empty where the host has two: which is which is learned from
-        /// the cables.
+        /// 0000:3b:00.0,0000:5e:00.0, or of one device at an end of a line of hosts. Empty where the host has no
+        /// more than two: which is which is learned from the cables.
         User ports: Option<Ports> = "", "SHMEM_NTB_PORTS";
         /// Descriptors of the emulated NTB links to the left and to the right of this host.
         Launcher links: Option<Links> = "", "TOMBOLO_NTB_FD";
@@ -111,17 +111,17 @@ impl Value for Lanes {
     }
 }
 
-/// PCI addresses of a host's two ports.
+/// PCI addresses of a host's ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// To the host before it.
-    pub left: String,
+    /// To the host before it; none if the other one is all there is.
+    pub left: Option<String>,
     /// To the host after it.
     pub right: String,
 }
 
 impl Value for Ports {
-    const FORM: &'static str = "two different PCI addresses, separated by a comma";
+    const FORM: &'static str = "a PCI address, or two different ones, separated by a comma";
 
     fn parse(text: &str) -> Result<Self, String> {
         let address = |text: &str| {
@@ -135,15 +135,21 @@ impl Value for Ports {
                 _ => None,
             }
         };
-        let pair = text.split_once(',');
-        let pair = pair.and_then(|(left, right)| Some((address(left)?, address(right)?)));
-        let pair = pair.filter(|(left, right)| left != right);
-        let ports = pair.map(|(left, right)| Ports { left, right });
+        let ports = match text.split_once(',') {
+            None => address(text).map(|right| Ports { left: None, right }),
+            Some((left, right)) => {
+                let pair = address(left).zip(address(right)).filter(|(left, right)| left != right);
+                pair.map(|(left, right)| Ports { left: Some(left), right })
+            }
+        };
         ports.ok_or_else(|| format!("expected {}", Self::FORM))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", self.left, self.right)
+        match &self.left {
+            Some(left) => write!(f, "{left},{}", self.right),
+            None => f.write_str(&self.right),
+        }
     }
 }
 
@@ -227,7 +233,11 @@ mod tests {
     fn values_are_kept_or_refused_with_their_rules() {
         assert_eq!(read("SHMEM_NTB_WINDOW", "64M").unwrap().window, Some(WindowBytes(64 << 20)));
         let ports = read("SHMEM_NTB_PORTS", "3B:00.0, 0001:5e:00.1").unwrap().ports.unwrap();
-        assert_eq!((&*ports.left, &*ports.right), ("0000:3b:00.0", "0001:5e:00.1"));
+        let both = (ports.left.as_deref(), &*ports.right);
+        assert_eq!(both, (Some("0000:3b:00.0"), "0001:5e:00.1"));
+        let one = read("SHMEM_NTB_PORTS", "5e:00.1").unwrap().ports.unwrap();
+        assert_eq!((one.left.as_deref(), &*one.right), (None, "0000:5e:00.1"));
+        assert_eq!(Shown(&one).to_string(), "0000:5e:00.1");
         assert_eq!(read("SHMEM_NTB_CHUNK", "1k").unwrap().chunk, Some(Chunk(1024)));
         for name in ["SHMEM_NTB_LANES", "SHMEM_NTB_THREADS"] {
             assert_eq!(read(name, "3").unwrap().lanes, Some(Lanes(3)));
@@ -249,7 +259,7 @@ mod tests {
             ("SHMEM_NTB_DMA", "always"),
             ("SHMEM_NTB_LANES", "0"),
             ("SHMEM_NTB_LANES", "257"),
-            ("SHMEM_NTB_PORTS", "0000:00:10.0"),
+            ("SHMEM_NTB_PORTS", "00:10.0,"),
             ("SHMEM_NTB_PORTS", "00:10.0,0000:00:10.0"),
             ("SHMEM_NTB_PORTS", "00:10.0,eth0"),
             ("SHMEM_NTB_SPEED", "fast"),

@@ -7,7 +7,7 @@ use super::plan::PlanInputs;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const FAR_AT: usize = 12;
 const INPUTS_AT: usize = FAR_AT + 2;
 const WORDS: usize = INPUTS_AT + PlanInputs::WORDS;
@@ -27,6 +27,8 @@ pub struct Advert {
     pub direct: [Option<u64>; SegmentKind::ALL.len()],
     /// By [`Side`](crate::ntb::ring::Side): who its host has heard at the far end of the port.
     pub far: [Option<Far>; 2],
+    /// By side: whether its host has no port there.
+    pub absent: [bool; 2],
     /// What its host asks of the lanes.
     pub inputs: PlanInputs,
 }
@@ -36,7 +38,8 @@ impl Advert {
     pub fn encode(&self) -> Vec<u8> {
         let mut words = [0u64; WORDS];
         words[0] = u64::from(VERSION) << 32 | u64::from(self.incarnation);
-        words[1] = u64::from(self.host) << 16 | u64::from(self.hosts);
+        let absent = self.absent.iter().rev().fold(0, |all, flag| all << 1 | u64::from(*flag));
+        words[1] = absent << 32 | u64::from(self.host) << 16 | u64::from(self.hosts);
         for kind in SegmentKind::ALL {
             let at = 2 + kind as usize * 5;
             if let Some(extent) = self.segments[kind as usize] {
@@ -74,6 +77,7 @@ impl Advert {
             segments: [2, 7].map(|at| (word(at) == 1).then(|| segment(at))),
             direct: [5, 10].map(|at| (word(at) == 1).then(|| word(at + 1))),
             far: [0, 1].map(|side| Far::from_word(word(FAR_AT + side))),
+            absent: [32, 33].map(|bit| word(1) >> bit & 1 == 1),
             inputs: PlanInputs::from_words(std::array::from_fn(|at| word(INPUTS_AT + at))),
         })
     }
@@ -103,6 +107,7 @@ mod tests {
             segments: [Some(Extent { len: 1 << 30, layout: 7 }), None],
             direct: [None, Some(1 << 33)],
             far: [None, Some(Far { host: 2, port: Side::Left, incarnation: 5 })],
+            absent: [true, false],
             inputs: INPUTS,
         };
         assert_eq!(Advert::decode(&full.encode()), Ok(full));
@@ -140,6 +145,7 @@ mod tests {
             segments: [None; 2],
             direct: [None; 2],
             far: [None; 2],
+            absent: [false; 2],
             inputs: INPUTS,
         }
         .encode();

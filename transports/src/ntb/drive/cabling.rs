@@ -69,7 +69,9 @@ pub fn meet(
             let fresh = heard.filter(|(_, echo)| *echo == incarnation);
             known[side as usize] = fresh.map(|(far, _)| far).or(known[side as usize]);
         }
-        if known.iter().all(Option::is_some) || begun.elapsed() > limit {
+        let is_known =
+            |side: Side| known[side as usize].is_some() || ports[side as usize].is_absent();
+        if Side::BOTH.into_iter().all(is_known) || begun.elapsed() > limit {
             return Ok(known);
         }
         std::thread::sleep(LOOK);
@@ -104,9 +106,17 @@ pub struct HostPorts {
     pub incarnation: u32,
     /// By [`Side`].
     pub far: [Option<Far>; 2],
+    /// By [`Side`]: there is no port.
+    pub absent: [bool; 2],
 }
 
-/// A host's place in the ring.
+impl HostPorts {
+    fn lacks(&self, side: Side) -> bool {
+        self.absent[side as usize]
+    }
+}
+
+/// A host's place in the ring, or in the line, which is a ring without one of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPosition {
     pub position: u16,
@@ -114,8 +124,8 @@ pub struct RingPosition {
     pub swapped: bool,
 }
 
-/// The ring of all hosts of a job: starts at the first, and goes on at its right. The error says to
-/// people which cable is wrong.
+/// The ring of all hosts of a job: starts at the first, and goes on at its right. Where hosts have one port alone they
+/// are a line, which starts at the first of its ends. The error says to people which cable is wrong.
 pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<RingPosition>, String> {
     if let Some(HostPorts { name, .. }) = hosts.iter().find(|host| host.incarnation == 0) {
         return Err(format!(
@@ -126,14 +136,19 @@ pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<RingPosition>, String> {
         check_host(hosts, index, host)?;
     }
     let mut places: Vec<Option<RingPosition>> = vec![None; hosts.len()];
-    let (mut at, mut leaves) = (0, Side::Right);
+    // The side on which the line does not go on.
+    let end = |host: &HostPorts| Side::BOTH.into_iter().find(|side| host.lacks(*side));
+    let first = hosts.iter().enumerate().find_map(|(at, host)| Some((at, end(host)?.opposite())));
+    let (mut at, mut leaves) = first.unwrap_or((0, Side::Right));
     for position in 0..hosts.len() {
         let swapped = leaves == Side::Left;
         if places[at].is_some() {
             return Err(short_ring(hosts, &places));
         }
         places[at] = Some(RingPosition { position: position as u16, swapped });
-        let far = hosts[at].far[leaves as usize].ok_or("a port without a far end")?;
+        let Some(far) = hosts[at].far[leaves as usize].filter(|_| !hosts[at].lacks(leaves)) else {
+            break;
+        };
         (at, leaves) = (usize::from(far.host), far.port.opposite());
     }
     let all: Option<Vec<RingPosition>> = places.iter().copied().collect();
@@ -142,12 +157,18 @@ pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<RingPosition>, String> {
 
 fn check_host(hosts: &[HostPorts], index: usize, host: &HostPorts) -> Result<(), String> {
     let name = &host.name;
-    for side in Side::BOTH {
-        let port = format!("the {} NTB port of host {name}", super::links::name(side));
+    if host.absent == [true; 2] {
+        return Err(format!("host {name} has no NTB port"));
+    }
+    for side in Side::BOTH.into_iter().filter(|side| !host.lacks(*side)) {
+        let port = match host.absent {
+            [false, false] => format!("the {} NTB port of host {name}", super::links::name(side)),
+            _ => format!("the NTB port of host {name}"),
+        };
         let Some(far) = host.far[side as usize] else {
             return Err(format!(
                 "nobody answers at {port}: its cable leads to a host outside of this job, to one whose \
-                 port is not in use, or nowhere"
+                 port is not in use, or nowhere (SHMEM_NTB_PORTS with one address leaves the other port of a host out)"
             ));
         };
         let there = hosts.get(usize::from(far.host));
@@ -183,7 +204,7 @@ fn short_ring(hosts: &[HostPorts], places: &[Option<RingPosition>]) -> String {
         chosen.map(|(host, _)| host.name.as_str()).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "the NTB cables make more than one ring: one of the hosts {}, without {}",
+        "the NTB cables do not connect all hosts: they connect {}, without {}",
         names(true),
         names(false)
     )
@@ -202,6 +223,7 @@ mod tests {
             name: format!("n{index}"),
             incarnation: incarnation(index),
             far: [None; 2],
+            absent: [false; 2],
         };
         let mut hosts: Vec<HostPorts> = (0..count).map(host).collect();
         for [a, b] in cables {
@@ -232,6 +254,34 @@ mod tests {
         assert_eq!(places(&two), [(0, false), (1, true)]);
     }
 
+    /// Ports without a cable are not there.
+    fn line(count: usize, cables: &[[(u16, Side); 2]]) -> Vec<HostPorts> {
+        let mut hosts = cabled(count, cables);
+        hosts.iter_mut().for_each(|host| host.absent = host.far.map(|far| far.is_none()));
+        hosts
+    }
+
+    #[test]
+    fn hosts_with_one_port_are_the_ends_of_a_line() {
+        // What is right or left of a single port nobody knows.
+        assert_eq!(places(&line(2, &[[(0, R), (1, R)]])), [(0, false), (1, true)]);
+        let three = line(3, &[[(2, R), (0, L)], [(0, R), (1, R)]]);
+        assert_eq!(places(&three), [(1, true), (0, false), (2, true)]);
+        let refused = |hosts: &[HostPorts], words: &[&str]| {
+            let why = arrange(hosts).unwrap_err();
+            assert!(words.iter().all(|word| why.contains(word)), "{why}");
+        };
+        let pairs = [[(0, R), (2, R)], [(1, R), (3, R)]];
+        refused(&line(4, &pairs), &["do not connect all", "n0, n2", "n1, n3"]);
+        let beside =
+            [vec![[(0, R), (1, R)]], vec![[(2, R), (3, L)], [(3, R), (4, L)], [(4, R), (2, L)]]];
+        refused(&line(5, &beside.concat()), &["do not connect all", "n0, n1", "n2, n3, n4"]);
+        let mut deaf = line(2, &[[(0, R), (1, R)]]);
+        deaf[1].far[R as usize] = None;
+        refused(&deaf, &["the NTB port of host n0", "connected elsewhere"]);
+        refused(&line(2, &[]), &["n0 has no NTB port"]);
+    }
+
     fn far() -> impl Strategy<Value = Option<Far>> {
         let word = (0u64..6, 0u64..2, 99u64..106);
         word.prop_map(|(host, port, number)| Far::from_word(host | port << 16 | number << 32))
@@ -242,11 +292,15 @@ mod tests {
         /// there is none.
         #[test]
         fn garbage_about_cables_does_no_harm(
-            heard in prop::collection::vec([far(), far()], 0..6), word: u64,
+            heard in prop::collection::vec([far(), far()], 0..6),
+            absent in any::<[[bool; 2]; 6]>(),
+            word: u64,
         ) {
             let _ = Far::from_word(word);
             let mut hosts = cabled(heard.len(), &[]);
-            hosts.iter_mut().zip(heard).for_each(|(host, far)| host.far = far);
+            for ((host, far), absent) in hosts.iter_mut().zip(heard).zip(absent) {
+                (host.far, host.absent) = (far, absent);
+            }
             if let Ok(places) = arrange(&hosts) {
                 let mut positions: Vec<u16> = places.iter().map(|place| place.position).collect();
                 positions.sort_unstable();
@@ -274,7 +328,7 @@ mod tests {
         let triangle =
             |a: u16| [[(a, R), (a + 1, L)], [(a + 1, R), (a + 2, L)], [(a + 2, R), (a, L)]];
         let two_rings = [triangle(0), triangle(3)].concat();
-        refused(&cabled(6, &two_rings), &["more than one ring", "n0, n1, n2", "n3, n4, n5"]);
+        refused(&cabled(6, &two_rings), &["do not connect all", "n0, n1, n2", "n3, n4, n5"]);
         let mut without = cabled(3, &ring);
         without[2].incarnation = 0;
         refused(&without[..], &["n2 has no NTB ports"]);

@@ -20,6 +20,9 @@ pub fn host(opened: &Opened) -> Vec<String> {
     for side in Side::BOTH {
         let (port, side_name) = (&opened.hardware.ports[side as usize], name(side));
         lines.push(format!("{side_name}: {}", port.describe()));
+        if port.is_absent() {
+            continue;
+        }
         let link = port.link_state();
         let epochs = opened.lanes.first().and_then(|lane| lane.link_epochs(side));
         let epochs = epochs.map_or("not in use".into(), |(here, there)| {

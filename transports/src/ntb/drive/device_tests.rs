@@ -6,7 +6,7 @@ mod troubled;
 
 use super::Ntb;
 use crate::ntb::port::bridges::Cable;
-use crate::ntb::port::{Event, NtbPort, amd, engine, epf, intel, plx, switchtec};
+use crate::ntb::port::{AbsentPort, Event, NtbPort, amd, engine, epf, intel, plx, switchtec};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -128,6 +128,27 @@ fn jobs_put_by_engines_of_switches_and_lose_one() {
 #[test]
 fn jobs_put_by_engines_of_processors_and_lose_one() {
     jobs_put_by(engine::ioat::tests::link);
+}
+
+/// Two hosts with one port each, and three of which the one between the others has two.
+#[test]
+fn jobs_run_over_a_line_of_hosts() {
+    let alone = |port: &Arc<dyn NtbPort>| -> [Arc<dyn NtbPort>; 2] {
+        [port.clone(), Arc::new(AbsentPort::beside(port.clone()))]
+    };
+    let [(a, _), (b, _), (c, _)] = [epf::tests::link(), plx::tests::link(), amd::tests::link()];
+    let two = vec![alone(&a[0]), alone(&a[1])];
+    let three = vec![alone(&b[0]), [b[1].clone(), c[0].clone()], alone(&c[1])];
+    for ports in [two, three] {
+        run(ports, &[], |world, hosts| {
+            let places = Places::new(world, hosts, false);
+            exchange(world, hosts, places, 1);
+            exchange(world, hosts, places, 2);
+            let described = world.transports()[0].describe().join("\n");
+            let line = format!("host {} of a line of {hosts}", world.pe());
+            assert!(described.contains(&line), "{described}");
+        });
+    }
 }
 
 /// A root complex that passes nothing on leaves all to the CPU, and people are told.

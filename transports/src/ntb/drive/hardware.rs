@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two NTB ports of this host.
+//! The NTB ports of this host: two, or one at an end of a line of hosts.
 
 use super::cabling::{self, Far, HostPorts, RingPosition};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::emulated::EmulatedPort;
 use crate::ntb::port::functions::Function;
-use crate::ntb::port::{NtbPort, open_pair};
+use crate::ntb::port::{AbsentPort, NtbPort, open_ports};
 use crate::ntb::settings::Ports;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -56,7 +56,8 @@ impl Hardware {
     /// Ports on PCI functions of this machine.
     fn of_machine(job: &Job<'_>, settings: &NtbSettings) -> Result<Hardware, String> {
         let functions = Function::all();
-        let [left, right] = pick(&functions, settings.ports.as_ref())?;
+        let Picked { right, left } = pick(&functions, settings.ports.as_ref())?;
+        let functions: Vec<&Function> = [Some(right), left].into_iter().flatten().collect();
         let crowded = job.localities.iter().find(|place| place.local_index > 0);
         if let Some(place) = crowded {
             return Err(format!(
@@ -68,9 +69,20 @@ impl Hardware {
         // Engines lock memory once more, so none are opened that are not wanted.
         let engines = match settings.dma {
             Least::Never => vec![],
-            _ => Function::engines(&[right.clone(), left.clone()]),
+            _ => {
+                let functions: Vec<Function> = functions.iter().copied().cloned().collect();
+                Function::engines(&functions)
+            }
         };
-        Hardware::with(open_pair([right, left], &engines).map_err(|e| e.to_string())?, job)
+        let mut ports = open_ports(&functions, &engines).map_err(|e| e.to_string())?.into_iter();
+        let right = ports.next().ok_or("no port was opened")?;
+        let left = ports.next().unwrap_or_else(|| Arc::new(AbsentPort::beside(right.clone())));
+        Hardware::with([right, left], job)
+    }
+
+    /// By [`Side`](crate::ntb::ring::Side): whether there is no port.
+    pub fn absent(&self) -> [bool; 2] {
+        self.ports.each_ref().map(|port| port.is_absent())
     }
 
     /// Ports whose cables are still to tell where they lead.
@@ -110,13 +122,16 @@ impl Hardware {
     }
 }
 
-/// The functions of the left and the right port.
-fn pick<'a>(
-    functions: &'a [Function],
-    chosen: Option<&Ports>,
-) -> Result<[&'a Function; 2], String> {
+/// The functions of a host's ports: of one alone cables tell whether it is right or left.
+#[derive(Debug)]
+struct Picked<'a> {
+    right: &'a Function,
+    left: Option<&'a Function>,
+}
+
+fn pick<'a>(functions: &'a [Function], chosen: Option<&Ports>) -> Result<Picked<'a>, String> {
     let bound: Vec<&Function> = functions.iter().filter(|function| function.is_bound()).collect();
-    if let Some(Ports { left, right }) = chosen {
+    if let Some(Ports { right, left }) = chosen {
         let find = |address: &str| {
             let found = bound.iter().find(|function| function.address == address);
             found.copied().ok_or_else(|| {
@@ -126,10 +141,11 @@ fn pick<'a>(
                 )
             })
         };
-        return Ok([find(left)?, find(right)?]);
+        return Ok(Picked { right: find(right)?, left: left.as_deref().map(find).transpose()? });
     }
     match bound[..] {
-        [left, right] => Ok([left, right]),
+        [left, right] => Ok(Picked { right, left: Some(left) }),
+        [only] => Ok(Picked { right: only, left: None }),
         [] if functions.is_empty() => {
             Err("no NTB port on this machine, and no emulated one (oshrun --hosts makes them)"
                 .into())
@@ -138,12 +154,8 @@ fn pick<'a>(
             "no NTB port of this machine can be used yet: {}; oshinfo shows the commands",
             functions.iter().map(Function::describe).collect::<Vec<_>>().join("; ")
         )),
-        [only] => Err(format!(
-            "there is one NTB port, {}: a ring needs two on each host",
-            only.describe()
-        )),
         _ => Err(format!(
-            "there are {} NTB ports: name those of the ring, SHMEM_NTB_PORTS=LEFT,RIGHT, among {}",
+            "there are {} NTB ports: name those to use, SHMEM_NTB_PORTS=LEFT,RIGHT, among {}",
             bound.len(),
             bound.iter().map(|function| function.address.as_str()).collect::<Vec<_>>().join(", ")
         )),
@@ -178,12 +190,20 @@ mod tests {
     #[test]
     fn ports_are_the_two_that_are_bound_or_those_that_are_named() {
         let bound = functions(&["vfio-pci", "uio", "vfio-pci"]);
-        let [left, right] = pick(&bound, None).unwrap();
-        assert_eq!((&*left.address, &*right.address), ("0000:00:10.0", "0000:00:12.0"));
-        let named = |left: &str, right: &str| Ports { left: left.into(), right: right.into() };
+        let picked = |functions: &[Function], named: Option<&Ports>| {
+            let Picked { right, left } = pick(functions, named).unwrap();
+            (left.map(|left| left.address.clone()), right.address.clone())
+        };
+        let (first, third) = ("0000:00:10.0".to_owned(), "0000:00:12.0".to_owned());
+        assert_eq!(picked(&bound, None), (Some(first.clone()), third.clone()));
+        let named =
+            |left: &str, right: &str| Ports { left: Some(left.into()), right: right.into() };
         let turned = named("0000:00:12.0", "0000:00:10.0");
-        let [left, right] = pick(&bound, Some(&turned)).unwrap();
-        assert_eq!((&*left.address, &*right.address), ("0000:00:12.0", "0000:00:10.0"));
+        assert_eq!(picked(&bound, Some(&turned)), (Some(third.clone()), first.clone()));
+        // One alone, because there are no more or because it is named.
+        assert_eq!(picked(&bound[..1], None), (None, first));
+        let one = Ports { left: None, right: third.clone() };
+        assert_eq!(picked(&bound, Some(&one)), (None, third));
         let why = pick(&bound, Some(&named("0000:00:11.0", "0000:00:10.0"))).unwrap_err();
         assert!(why.contains("0000:00:11.0") && why.contains("oshinfo"), "{why}");
     }
@@ -193,7 +213,6 @@ mod tests {
         let told = |drivers: &[&str]| pick(&functions(drivers), None).unwrap_err();
         assert!(told(&[]).contains("no NTB port on this machine"), "{}", told(&[]));
         assert!(told(&["uio"]).contains("bound to uio"), "{}", told(&["uio"]));
-        assert!(told(&["vfio-pci"]).contains("needs two"), "{}", told(&["vfio-pci"]));
         let three = told(&["vfio-pci"; 3]);
         assert!(three.contains("SHMEM_NTB_PORTS") && three.contains("0000:00:12.0"), "{three}");
     }

@@ -137,21 +137,24 @@ impl Ntb {
             running.links.tend();
             opened.lanes.iter().for_each(|lane| _ = lane.progress());
             let in_use = |side| opened.lanes.iter().all(|lane| lane.link_in_use(side));
-            let count = Side::BOTH.into_iter().filter(|side| in_use(*side)).count();
+            let present = || {
+                Side::BOTH.into_iter().filter(|s| !opened.hardware.ports[*s as usize].is_absent())
+            };
+            let count = present().filter(|side| in_use(*side)).count();
             if count > 0 {
                 first_at.get_or_insert_with(Instant::now);
             }
             let waited = first_at.map_or(Duration::ZERO, |at| at.elapsed());
-            let mapped = Side::BOTH.into_iter().all(|side| running.links.is_mapped(side));
-            if (count == 2 && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK {
+            let mapped = present().all(|side| running.links.is_mapped(side));
+            if (count == present().count() && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK
+            {
                 return Ok(());
             }
-            let troubled = Side::BOTH.into_iter().all(|side| running.links.is_troubled(side));
+            let troubled = present().all(|side| running.links.is_troubled(side));
             troubled_at = troubled.then(|| troubled_at.unwrap_or_else(Instant::now));
             let hopeless = troubled_at.is_some_and(|at: Instant| at.elapsed() > TROUBLE);
             if hopeless || begun.elapsed() > limit {
-                let why: Vec<String> = Side::BOTH
-                    .into_iter()
+                let why: Vec<String> = present()
                     .map(|side| {
                         let trouble = running.links.trouble(side);
                         let trouble = trouble.unwrap_or_else(|| "no answer".into());

@@ -87,6 +87,7 @@ impl Offer {
             hosts: hardware.hosts,
             incarnation,
             far,
+            absent: hardware.absent(),
             segments: SegmentKind::ALL.map(extent),
             direct: direct.map(|opening| opening.map(|opening| opening.offset)),
             inputs,
@@ -101,13 +102,19 @@ impl Offer {
         adverts: &mut [std::result::Result<Advert, String>],
     ) -> std::result::Result<(), String> {
         let mut hosts: Vec<HostPorts> = (0..self.hardware.hosts)
-            .map(|_| HostPorts { name: String::new(), incarnation: 0, far: [None; 2] })
+            .map(|_| HostPorts {
+                name: String::new(),
+                incarnation: 0,
+                far: [None; 2],
+                absent: [false; 2],
+            })
             .collect();
         for (place, advert) in job.localities.iter().zip(&*adverts) {
             let Some(host) = hosts.get_mut(place.host_index as usize) else { continue };
             host.name.clone_from(&place.host_name);
             if let Ok(advert) = advert {
                 (host.incarnation, host.far) = (advert.incarnation, advert.far);
+                host.absent = advert.absent;
             }
         }
         let Some(places) = self.hardware.arrange(&hosts)? else { return Ok(()) };
@@ -138,6 +145,8 @@ pub struct Opened {
     pub doorbells: u64,
     own: Vec<Arc<Lane>>,
     plan: LanePlan,
+    /// A host has one port alone.
+    is_line: bool,
     crc: bool,
     /// Whether it may store directly to neighbours.
     stores: bool,
@@ -209,6 +218,7 @@ impl Opened {
             lane_doorbells,
             own,
             plan,
+            is_line: adverts.iter().flatten().any(|advert| advert.absent.contains(&true)),
             crc: config.crc,
             stores: settings.direct.0,
             translations,
@@ -280,6 +290,7 @@ impl Opened {
         let mut ways: Vec<Side> = Side::BOTH
             .into_iter()
             .filter(|side| advert.host == neighbour(host, hosts, *side))
+            .filter(|side| !self.hardware.ports[*side as usize].is_absent())
             .collect();
         if job.localities[job.pe].local_index % 2 == 1 {
             // Both links lead there: PEs take turns.
@@ -352,7 +363,8 @@ impl Opened {
     pub fn describe(&self) -> String {
         let Hardware { host, hosts, .. } = self.hardware;
         format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}, {}",
+            "host {host} of a {} of {hosts}, epoch {:#010x}, {}",
+            if self.is_line { "line" } else { "ring" },
             self.advert.incarnation,
             if self.crc { "CRC32C" } else { "no CRC" }
         )

@@ -13,7 +13,7 @@
 //!
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
-//! machine play hosts) and PCI functions, driven through VFIO ([`open_pair`]): [`ivshmem`] (a device of
+//! machine play hosts) and PCI functions, driven through VFIO ([`open_ports`]): [`ivshmem`] (a device of
 //! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once where
 //! the back end allows it; all of them then see the same registers.
 //!
@@ -27,6 +27,7 @@
 //! same share and writes there. The link itself belongs to the host: any of its PEs enables it, none
 //! disables it on leaving.
 
+mod absent;
 pub mod amd;
 mod bridge;
 mod capability;
@@ -48,6 +49,7 @@ pub mod switchtec;
 mod timing;
 mod vfio;
 
+pub use absent::AbsentPort;
 #[cfg(feature = "testing")]
 pub use bridge::Device;
 #[cfg(any(test, feature = "testing"))]
@@ -55,7 +57,7 @@ pub use bridge::testing as bridges;
 pub use capability::{Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Window};
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
-pub use open::open_pair;
+pub use open::open_ports;
 pub use timing::{LinkTiming, PcieGen};
 #[cfg(feature = "testing")]
 pub use vfio::trial;
@@ -185,6 +187,11 @@ impl Line {
 pub trait NtbPort: Send + Sync {
     /// What this port has. Never changes.
     fn capabilities(&self) -> &Capabilities;
+
+    /// Whether it stands for a port that the host does not have.
+    fn is_absent(&self) -> bool {
+        false
+    }
 
     /// Lets the link train. It comes up once both sides have enabled it; that is not waited for.
     fn link_enable(&self) -> Result<()>;

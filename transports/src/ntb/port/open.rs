@@ -8,12 +8,12 @@ use super::ivshmem::IvshmemPort;
 use super::{NtbPort, PortError, Result, amd, engine, epf, intel, plx, switchtec, vfio};
 use std::sync::Arc;
 
-/// Opens two functions for this process alone, each as the port that drives its kind, and those of
+/// Opens functions for this process alone, each as the port that drives its kind, and those of
 /// `engines` that are near to them. An engine that cannot be used is told and left alone.
-pub fn open_pair(functions: [&Function; 2], engines: &[Function]) -> Result<[Arc<dyn NtbPort>; 2]> {
-    let devices = vfio::open(&functions)?;
-    let places =
-        functions.map(|function| function.place().filter(|_| function.kind.uses_engines()));
+pub fn open_ports(functions: &[&Function], engines: &[Function]) -> Result<Vec<Arc<dyn NtbPort>>> {
+    let devices = vfio::open(functions)?;
+    let place = |function: &&Function| function.place().filter(|_| function.kind.uses_engines());
+    let places: Vec<_> = functions.iter().map(place).collect();
     let bound: Vec<&Function> = engines.iter().filter(|engine| engine.is_bound()).collect();
     let near: Vec<_> = bound.iter().map(|engine| engine.place()).collect();
     let given = nearest::assign(&places, &near);
@@ -34,8 +34,7 @@ pub fn open_pair(functions: [&Function; 2], engines: &[Function]) -> Result<[Arc
             Role::Engine(_) => Err(PortError::Unsupported("link at a DMA engine")),
         }
     });
-    let ports: Vec<_> = ports.collect::<Result<_>>()?;
-    ports.try_into().map_err(|_| PortError::Unsupported("second device"))
+    ports.collect()
 }
 
 /// An engine in the address space of `device`.
