@@ -59,6 +59,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let faults = Program::new(prefix, &faults, "", &["-O1", "-pthread"]);
     let tools = [
         Trial::test("a_cut_cable_ends_a_job_by_default", move || cable(&cut)),
+        tool(prefix, "other_builds_on_other_hosts_are_refused", other_builds),
         Trial::test("many_pes_make_few_connections", move || connections(&many)),
         Trial::test("a_wait_for_a_pe_that_has_finalized_elsewhere_ends", move || {
             finalized(&faults)
@@ -112,6 +113,46 @@ fn compares(prefix: &Path) -> Result<(), Failed> {
     assert!(all.iter().all(|series| series["way"] == "tcp"), "{all:?}");
     let put = all.iter().find(|series| series["test"] == "put").ok_or("no puts")?;
     assert_eq!(put["points"].as_array().map(Vec::len), Some(2), "{put}");
+    Ok(())
+}
+
+/// On the second host lies a library that differs from the first's in what it says of its sources.
+fn other_builds(prefix: &Path) -> Result<(), Failed> {
+    let info = Command::new(prefix.join("bin/oshinfo")).output()?.stdout;
+    let info = String::from_utf8(info)?;
+    let row = info.lines().find_map(|line| line.trim_start().strip_prefix("build "));
+    let build = row.and_then(|row| row.trim_start().split(',').next()).ok_or("no build")?;
+    let other: String = build.chars().rev().collect();
+    assert!(build.len() == 16 && other != build, "{info}");
+    let library = prefix.join("lib/libtombolo.so.0").canonicalize()?;
+    let mut bytes = fs::read(&library)?;
+    let (old, new) = (build.as_bytes(), other.as_bytes());
+    let places = bytes.windows(old.len()).enumerate().filter(|(_, window)| *window == old);
+    let places: Vec<usize> = places.map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "the library does not contain {build}");
+    places.iter().for_each(|at| bytes[*at..*at + new.len()].copy_from_slice(new));
+    let patched = scratch("network").join("libtombolo-other.so");
+    fs::write(&patched, bytes)?;
+    let nodes = Nodes::start(2)?;
+    let mounted = nodes.on(2, "mount").arg("--bind").arg(&patched).arg(&library).status()?;
+    assert!(mounted.success(), "{mounted}");
+    let source = crate_dir().join("c/special/beating.c");
+    let program = Program::new(prefix, &source, "", &[]);
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2"]).arg(program.executable()?);
+    nodes.enter(&mut oshrun);
+    let ran = run(&mut oshrun, LIMIT)?;
+    let said = |host: &str, build: &str| {
+        let row = ran.stderr.lines().find(|line| line.contains("different builds"));
+        let version = format!("version {}, build {build}", env!("CARGO_PKG_VERSION"));
+        row.and_then(|row| row.split_once(host)).is_some_and(|(_, rest)| {
+            let verb = rest.trim_start_matches(" runs").trim_start();
+            verb.starts_with(&version)
+        })
+    };
+    if ran.code == Some(0) || !said("PE 0 on host n1", build) || !said("PE 1 on host n2", &other) {
+        return Err(ran.account("expected both builds and hosts to be named").into());
+    }
     Ok(())
 }
 

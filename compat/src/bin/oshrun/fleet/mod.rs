@@ -243,8 +243,9 @@ impl Fleet {
         let agent = &mut self.agents[host];
         if line != GREETING {
             let version = |line: &str| {
-                let version = line.strip_prefix(GREETING_START).unwrap_or_default();
-                version.replace(' ', ", protocol ")
+                let words = line.strip_prefix(GREETING_START).unwrap_or_default().split(' ');
+                let told = words.zip(["", ", protocol ", ", build "]);
+                told.map(|(word, what)| format!("{what}{word}")).collect::<String>()
             };
             agent.wrong = Some(format!(
                 "has oshrun of version {}, and this is version {}; install the same on all hosts",
