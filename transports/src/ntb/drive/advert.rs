@@ -7,7 +7,7 @@ use super::plan::PlanInputs;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const FAR_AT: usize = 12;
 const INPUTS_AT: usize = FAR_AT + 2;
 const WORDS: usize = INPUTS_AT + PlanInputs::WORDS;
@@ -88,6 +88,7 @@ mod tests {
     const INPUTS: PlanInputs = PlanInputs {
         line_mbs: Some(7247),
         max_payload: 256,
+        store_bytes: 8,
         cores: 4,
         window: None,
         doorbells: 16,
