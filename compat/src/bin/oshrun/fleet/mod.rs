@@ -27,7 +27,7 @@ mod start;
 mod streams;
 
 pub use relays::RELAY;
-pub use start::{AGENT, start, tie_to_parent};
+pub use start::{AGENT, SRUN_NAME, start, tie_to_parent};
 pub use streams::{Window, streams_are_one};
 
 use crate::signals::{self, Ended};
