@@ -17,6 +17,8 @@ use tombolo_tests::unless;
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
+use support::job::Job;
+use support::losses::{GOING_ON, WITHOUT_LOST};
 use support::program::{LIMIT, Program, run_trials};
 use support::{Ran, crate_dir, ends_with_this, run, scratch};
 
@@ -83,10 +85,23 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let prefix = prefix.to_owned();
         unless(missing.as_ref(), Trial::test(name, move || suite(&prefix, back_end)))
     });
+    let survivors = crate_dir().join("c/special/survivors.c");
+    let survivors = Program::new(prefix, &survivors, "", &["-O1"]);
+    let losses = [("tcp", &missing), ("ofi", &no_ofi)].map(|(network, missing)| {
+        [Loss::Power, Loss::Cable].map(|loss| {
+            let survivors = survivors.clone();
+            let name =
+                format!("a_job_goes_on_without_a_host_that_lost_its_{loss:?}_over_{network}");
+            let trial = Trial::test(name, move || goes_on(&survivors, network, loss));
+            unless(missing.as_ref(), trial)
+        })
+    });
+    let losses = losses.into_iter().flatten();
     let tools = tools.map(|trial| unless(missing.as_ref(), trial));
     let without_tcp = tool(prefix, "libfabric_is_used_where_tcp_is_left_out", tells_of_ofi);
     let without_tcp = unless(no_ofi.as_ref(), without_tcp);
-    programs.flat_map(places).chain(tools).chain(slow).chain(suites).chain([without_tcp]).collect()
+    let all = programs.flat_map(places).chain(tools).chain(slow).chain(suites);
+    all.chain([without_tcp]).chain(losses).collect()
 }
 
 fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {
@@ -294,6 +309,48 @@ fn cable(program: &Program) -> Result<(), Failed> {
     // 10 seconds until it is noticed, and 5 for the agent that does not answer; more on a busy machine.
     assert!(took < Duration::from_secs(40), "{took:?}");
     Ok(())
+}
+
+/// What a host may lose, with which it is lost itself.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Power,
+    Cable,
+}
+
+/// The PEs of the other hosts are told, and go on, where the program asks for it.
+fn goes_on(program: &Program, network: &str, loss: Loss) -> Result<(), Failed> {
+    let mut nodes = Nodes::start(3)?;
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2,n3", "--silence", "5"]);
+    oshrun.args(["-x", "SHMEM_TUNE=off", "-x", &format!("SHMEM_TRANSPORTS=shm,{network}")]);
+    oshrun.args(["-x", "CHECK_READY=1", "-x", "CHECK_ROUNDS=20"]).env(GOING_ON.0, GOING_ON.1);
+    oshrun.arg(program.executable()?).arg("aax");
+    nodes.enter(&mut oshrun);
+    let mut job = Job::start(oshrun)?;
+    match loss {
+        Loss::Power => nodes.power_off(3),
+        Loss::Cable => nodes.plug(3, false),
+    }
+    let (code, said) = job.ends()?;
+    let went_on = |pe: usize| said.contains(&format!("PE {pe} went on"));
+    let lines: Vec<&str> = said.lines().collect();
+    let lost = "oshrun: host n3 is lost: ";
+    let without = "; the others go on without PEs 2";
+    let named = lines.iter().filter(|line| line.starts_with(lost) && line.ends_with(without));
+    let warned = lines.iter().filter(|line| line.contains("PE 2 on n3 ")).count();
+    let counted = "oshrun: 1 of 3 PEs lost (2); all others have ended well";
+    if code == Some(WITHOUT_LOST)
+        && (0..3).all(|pe| went_on(pe) == (pe < 2))
+        && named.count() == 1
+        && lines.contains(&counted)
+        // Each host warns once.
+        && (1..=2).contains(&warned)
+    {
+        return Ok(());
+    }
+    let why = format!("expected PEs 0 and 1 to go on; code {code:?}, {warned} warnings");
+    Err(format!("{why}: {said}").into())
 }
 
 /// A peer that is busy with a transfer is not taken for lost, although each of the two takes longer than one may be
