@@ -53,6 +53,9 @@ impl fmt::Display for Section {
     }
 }
 
+/// Stands for the sources from which the library was built: PEs of one job must have it alike.
+pub const BUILD: &str = env!("TOMBOLO_BUILD");
+
 /// Name and version of the library and of the standard.
 pub fn version() -> String {
     format!("{SHMEM_VENDOR_STRING}, OpenSHMEM {SHMEM_MAJOR_VERSION}.{SHMEM_MINOR_VERSION}")

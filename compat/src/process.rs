@@ -238,6 +238,7 @@ fn settings() -> Result<(Config, Vec<Box<dyn Transport>>)> {
     let transports = transports::chosen(&config)?;
     variables::check_route(&config)?;
     variables::check_algorithms(&config)?;
+    config.build = describe::BUILD;
     config.notices = variables::notices(config.environment());
     if cfg!(debug_assertions) && config.environment().get("SHMEM_DEBUG").is_none() {
         config.debug.0 = true;

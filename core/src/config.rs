@@ -116,6 +116,8 @@ crate::settings! {
 pub struct Config {
     settings: CoreSettings,
     environment: Environment,
+    /// From which sources the library was built, which PEs must have alike; empty where nobody says.
+    pub build: &'static str,
     /// What people should know about their environment, said once per job.
     pub notices: Vec<String>,
 }
@@ -130,7 +132,7 @@ impl Config {
     /// the variable, its value and the form expected.
     pub fn from_environment(environment: Environment) -> Result<Config> {
         let settings = CoreSettings::read(&environment)?;
-        Ok(Config { settings, environment, notices: Vec::new() })
+        Ok(Config { settings, environment, build: "", notices: Vec::new() })
     }
 
     /// What it was parsed from.

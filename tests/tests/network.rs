@@ -17,6 +17,8 @@ use tombolo_tests::unless;
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
+use support::job::Job;
+use support::losses::{GOING_ON, WITHOUT_LOST};
 use support::program::{LIMIT, Program, run_trials};
 use support::{Ran, crate_dir, ends_with_this, run, scratch};
 
@@ -59,6 +61,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let faults = Program::new(prefix, &faults, "", &["-O1", "-pthread"]);
     let tools = [
         Trial::test("a_cut_cable_ends_a_job_by_default", move || cable(&cut)),
+        tool(prefix, "other_builds_on_other_hosts_are_refused", other_builds),
         Trial::test("many_pes_make_few_connections", move || connections(&many)),
         Trial::test("a_wait_for_a_pe_that_has_finalized_elsewhere_ends", move || {
             finalized(&faults)
@@ -82,10 +85,23 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let prefix = prefix.to_owned();
         unless(missing.as_ref(), Trial::test(name, move || suite(&prefix, back_end)))
     });
+    let survivors = crate_dir().join("c/special/survivors.c");
+    let survivors = Program::new(prefix, &survivors, "", &["-O1"]);
+    let losses = [("tcp", &missing), ("ofi", &no_ofi)].map(|(network, missing)| {
+        [Loss::Power, Loss::Cable].map(|loss| {
+            let survivors = survivors.clone();
+            let name =
+                format!("a_job_goes_on_without_a_host_that_lost_its_{loss:?}_over_{network}");
+            let trial = Trial::test(name, move || goes_on(&survivors, network, loss));
+            unless(missing.as_ref(), trial)
+        })
+    });
+    let losses = losses.into_iter().flatten();
     let tools = tools.map(|trial| unless(missing.as_ref(), trial));
     let without_tcp = tool(prefix, "libfabric_is_used_where_tcp_is_left_out", tells_of_ofi);
     let without_tcp = unless(no_ofi.as_ref(), without_tcp);
-    programs.flat_map(places).chain(tools).chain(slow).chain(suites).chain([without_tcp]).collect()
+    let all = programs.flat_map(places).chain(tools).chain(slow).chain(suites);
+    all.chain([without_tcp]).chain(losses).collect()
 }
 
 fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {
@@ -112,6 +128,46 @@ fn compares(prefix: &Path) -> Result<(), Failed> {
     assert!(all.iter().all(|series| series["way"] == "tcp"), "{all:?}");
     let put = all.iter().find(|series| series["test"] == "put").ok_or("no puts")?;
     assert_eq!(put["points"].as_array().map(Vec::len), Some(2), "{put}");
+    Ok(())
+}
+
+/// On the second host lies a library that differs from the first's in what it says of its sources.
+fn other_builds(prefix: &Path) -> Result<(), Failed> {
+    let info = Command::new(prefix.join("bin/oshinfo")).output()?.stdout;
+    let info = String::from_utf8(info)?;
+    let row = info.lines().find_map(|line| line.trim_start().strip_prefix("build "));
+    let build = row.and_then(|row| row.trim_start().split(',').next()).ok_or("no build")?;
+    let other: String = build.chars().rev().collect();
+    assert!(build.len() == 16 && other != build, "{info}");
+    let library = prefix.join("lib/libtombolo.so.0").canonicalize()?;
+    let mut bytes = fs::read(&library)?;
+    let (old, new) = (build.as_bytes(), other.as_bytes());
+    let places = bytes.windows(old.len()).enumerate().filter(|(_, window)| *window == old);
+    let places: Vec<usize> = places.map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "the library does not contain {build}");
+    places.iter().for_each(|at| bytes[*at..*at + new.len()].copy_from_slice(new));
+    let patched = scratch("network").join("libtombolo-other.so");
+    fs::write(&patched, bytes)?;
+    let nodes = Nodes::start(2)?;
+    let mounted = nodes.on(2, "mount").arg("--bind").arg(&patched).arg(&library).status()?;
+    assert!(mounted.success(), "{mounted}");
+    let source = crate_dir().join("c/special/beating.c");
+    let program = Program::new(prefix, &source, "", &[]);
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2"]).arg(program.executable()?);
+    nodes.enter(&mut oshrun);
+    let ran = run(&mut oshrun, LIMIT)?;
+    let said = |host: &str, build: &str| {
+        let row = ran.stderr.lines().find(|line| line.contains("different builds"));
+        let version = format!("version {}, build {build}", env!("CARGO_PKG_VERSION"));
+        row.and_then(|row| row.split_once(host)).is_some_and(|(_, rest)| {
+            let verb = rest.trim_start_matches(" runs").trim_start();
+            verb.starts_with(&version)
+        })
+    };
+    if ran.code == Some(0) || !said("PE 0 on host n1", build) || !said("PE 1 on host n2", &other) {
+        return Err(ran.account("expected both builds and hosts to be named").into());
+    }
     Ok(())
 }
 
@@ -253,6 +309,48 @@ fn cable(program: &Program) -> Result<(), Failed> {
     // 10 seconds until it is noticed, and 5 for the agent that does not answer; more on a busy machine.
     assert!(took < Duration::from_secs(40), "{took:?}");
     Ok(())
+}
+
+/// What a host may lose, with which it is lost itself.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Power,
+    Cable,
+}
+
+/// The PEs of the other hosts are told, and go on, where the program asks for it.
+fn goes_on(program: &Program, network: &str, loss: Loss) -> Result<(), Failed> {
+    let mut nodes = Nodes::start(3)?;
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2,n3", "--silence", "5"]);
+    oshrun.args(["-x", "SHMEM_TUNE=off", "-x", &format!("SHMEM_TRANSPORTS=shm,{network}")]);
+    oshrun.args(["-x", "CHECK_READY=1", "-x", "CHECK_ROUNDS=20"]).env(GOING_ON.0, GOING_ON.1);
+    oshrun.arg(program.executable()?).arg("aax");
+    nodes.enter(&mut oshrun);
+    let mut job = Job::start(oshrun)?;
+    match loss {
+        Loss::Power => nodes.power_off(3),
+        Loss::Cable => nodes.plug(3, false),
+    }
+    let (code, said) = job.ends()?;
+    let went_on = |pe: usize| said.contains(&format!("PE {pe} went on"));
+    let lines: Vec<&str> = said.lines().collect();
+    let lost = "oshrun: host n3 is lost: ";
+    let without = "; the others go on without PEs 2";
+    let named = lines.iter().filter(|line| line.starts_with(lost) && line.ends_with(without));
+    let warned = lines.iter().filter(|line| line.contains("PE 2 on n3 ")).count();
+    let counted = "oshrun: 1 of 3 PEs lost (2); all others have ended well";
+    if code == Some(WITHOUT_LOST)
+        && (0..3).all(|pe| went_on(pe) == (pe < 2))
+        && named.count() == 1
+        && lines.contains(&counted)
+        // Each host warns once.
+        && (1..=2).contains(&warned)
+    {
+        return Ok(());
+    }
+    let why = format!("expected PEs 0 and 1 to go on; code {code:?}, {warned} warnings");
+    Err(format!("{why}: {said}").into())
 }
 
 /// A peer that is busy with a transfer is not taken for lost, although each of the two takes longer than one may be

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 /// Endpoints by transport, then PE.
 pub type Endpoints = Vec<Vec<Option<Box<dyn Endpoint>>>>;
 
-/// PEs of one job must speak the same dialect.
+/// A version has many builds before its release, whose messages may differ: [`Config::build`] tells them apart.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Between the items of a list that PEs exchange.
@@ -72,6 +72,7 @@ fn difference(all: &[Vec<Setting>]) -> Option<String> {
 
 /// What a PE tells of itself when it starts.
 struct Hello {
+    build: String,
     host: u64,
     processors: u64,
     pid: i32,
@@ -86,10 +87,35 @@ struct Hello {
     networks: String,
 }
 
+/// The version and the build of a PE's library, for people.
+fn build_of(config: &Config) -> String {
+    match config.build {
+        "" => VERSION.to_owned(),
+        build => format!("{VERSION}, build {build}"),
+    }
+}
+
+/// A PE of another build, of which nothing else is known.
+#[derive(Debug, PartialEq, Eq)]
+struct Stranger {
+    build: String,
+    host_name: String,
+}
+
 impl Hello {
+    /// The build and the name of the host stay the lines that they are: PEs of other builds read them.
     fn encode(&self) -> String {
         let Hello {
-            host, processors, pid, numbered_by, host_name, settings, notices, need, ..
+            build,
+            host,
+            processors,
+            pid,
+            numbered_by,
+            host_name,
+            settings,
+            notices,
+            need,
+            ..
         } = self;
         let (several_threads, networks) = (self.several_threads, &self.networks);
         let Need { heap, statics, address } = need;
@@ -98,17 +124,18 @@ impl Hello {
         let list = |items: Vec<String>| items.join(&SEPARATOR.to_string());
         let (settings, notices) = (list(settings.collect()), list(notices.clone()));
         format!(
-            "{VERSION}\n{host}\n{processors}\n{pid}\n{numbered_by}\n{host_name}\n{settings}\n{notices}\n\
+            "{build}\n{host}\n{processors}\n{pid}\n{numbered_by}\n{host_name}\n{settings}\n{notices}\n\
              {heap}\n{statics}\n{address}\n{several_threads}\n{networks}"
         )
     }
 
-    /// None where the text is not that of a PE; an error if it runs another version.
-    fn decode(text: &str) -> Option<Result<Hello, String>> {
+    /// None where the text is not that of a PE; an error if it runs another build than this one.
+    fn decode(text: &str, own: &str) -> Option<Result<Hello, Stranger>> {
         let mut fields = text.split('\n');
-        let version = fields.next()?;
-        if version != VERSION {
-            return Some(Err(version.to_owned()));
+        let build = fields.next()?.to_owned();
+        if build != own {
+            let host_name = fields.nth(4).unwrap_or("unknown").to_owned();
+            return Some(Err(Stranger { build, host_name }));
         }
         let items = |text: &str| -> Vec<String> {
             text.split(SEPARATOR).filter(|item| !item.is_empty()).map(str::to_owned).collect()
@@ -117,6 +144,7 @@ impl Hello {
             item.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
         };
         Some(Ok(Hello {
+            build,
             host: fields.next()?.parse().ok()?,
             processors: fields.next()?.parse().ok()?,
             pid: fields.next()?.parse().ok()?,
@@ -133,6 +161,18 @@ impl Hello {
             networks: fields.next()?.to_owned(),
         }))
     }
+}
+
+/// That PEs run different builds, in words: the first that differs from PE 0. All PEs find the same one.
+fn mixture(builds: &[(String, String)]) -> Option<String> {
+    let (first, host) = builds.first()?;
+    let other = builds.iter().position(|(build, _)| build != first)?;
+    let (build, elsewhere) = &builds[other];
+    Some(format!(
+        "PEs run different builds of the library: PE 0 on host {host} runs version {first}, and PE {other} on host \
+         {elsewhere} version {build}; install the same build on all hosts, and link programs that contain the \
+         library again"
+    ))
 }
 
 /// The bytes that hexadecimal digits stand for.
@@ -185,8 +225,7 @@ pub fn agree<T>(
 
 /// Tells the others where this PE is, what it needs of the memory of its host, and whether several of its
 /// threads may call collective operations; learns that of them, of the last whether it is so of any PE. An
-/// error if a PE cannot start, and if PEs run different versions or differ in settings that they must have
-/// alike.
+/// error if a PE cannot start, and if PEs run different builds or differ in settings that they must have alike.
 pub fn localities(
     bootstrap: &dyn Bootstrap,
     config: &Config,
@@ -206,6 +245,7 @@ pub fn localities(
         None => host_name,
     };
     let mine = Hello {
+        build: build_of(config),
         host: host_id(config),
         processors: processors_id(config),
         pid: std::process::id() as i32,
@@ -230,18 +270,23 @@ pub fn localities(
         return Err(error);
     }
     let mut hellos = Vec::with_capacity(all.len());
+    let mut builds = Vec::with_capacity(all.len());
     for (pe, bytes) in all.iter().enumerate() {
-        let what = match std::str::from_utf8(bytes).ok().and_then(Hello::decode) {
+        let told = std::str::from_utf8(bytes).ok();
+        match told.and_then(|text| Hello::decode(text, &mine.build)) {
             Some(Ok(hello)) => {
+                builds.push((hello.build.clone(), hello.host_name.clone()));
                 hellos.push(hello);
-                continue;
             }
-            Some(Err(version)) => {
-                format!("PE {pe} runs version {version} of the library, PE {me} version {VERSION}")
+            Some(Err(Stranger { build, host_name })) => builds.push((build, host_name)),
+            None => {
+                let what = format!("PE {pe} sent a location that cannot be read");
+                return Err(Error::Bootstrap(what));
             }
-            None => format!("PE {pe} sent a location that cannot be read"),
-        };
-        return Err(Error::Bootstrap(what));
+        }
+    }
+    if let Some(what) = mixture(&builds) {
+        return Err(Error::Common { speaker: 0, what });
     }
     let settings: Vec<_> = hellos.iter_mut().map(|h| std::mem::take(&mut h.settings)).collect();
     if let Some(what) = difference(&settings) {
@@ -473,6 +518,7 @@ mod tests {
         let host_name = "h n".into();
         let networks = format!("10.99.0.1/24{SEPARATOR}fd00::1/64");
         let hello = Hello {
+            build: "1.2, build ab".into(),
             host: 7,
             processors: 8,
             pid: 9,
@@ -485,16 +531,19 @@ mod tests {
             networks: networks.clone(),
         };
         let text = hello.encode();
-        let read = Hello::decode(&text).unwrap().unwrap();
+        let read = Hello::decode(&text, &hello.build).unwrap().unwrap();
         assert_eq!((read.host, read.processors, &*read.host_name), (7, 8, "h n"));
         assert_eq!((read.pid, read.numbered_by), (9, 10));
         assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
         assert_eq!((read.need, read.several_threads), (hello.need, true));
         assert_eq!(read.networks, networks);
         for cut in 0..text.len() {
-            Hello::decode(&text[..cut]);
+            Hello::decode(&text[..cut], &hello.build);
         }
-        assert_eq!(Hello::decode("9.9\nnew").unwrap().err(), Some("9.9".to_owned()));
+        let stranger = Hello::decode(&text, "1.2, build cd").unwrap().err().unwrap();
+        assert_eq!((&*stranger.build, &*stranger.host_name), ("1.2, build ab", "h n"));
+        let stranger = Hello::decode("9.9\nnew", "1.2").unwrap().err().unwrap();
+        assert_eq!((&*stranger.build, &*stranger.host_name), ("9.9", "unknown"));
     }
 
     proptest! {
@@ -505,8 +554,8 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..60), len in 0u32..70,
         ) {
             let text = format!("{VERSION}\n{}", lines.join("\n"));
-            if let Some(Ok(hello)) = Hello::decode(&text) {
-                let again = Hello::decode(&hello.encode()).and_then(Result::ok);
+            if let Some(Ok(hello)) = Hello::decode(&text, VERSION) {
+                let again = Hello::decode(&hello.encode(), VERSION).and_then(Result::ok);
                 prop_assert!(again.is_some_and(|again| again.settings == hello.settings));
             }
             let told = [text.into_bytes(), bytes.clone()];
@@ -514,6 +563,37 @@ mod tests {
             let blob = [&len.to_le_bytes()[..], &bytes].concat();
             let _ = (find(&blob, b"shm"), find(&bytes, b""));
         }
+    }
+
+    #[test]
+    fn pes_of_different_builds_are_refused_by_all_with_builds_and_hosts() {
+        let errors = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for bootstrap in Threads::job(3) {
+                let errors = &errors;
+                scope.spawn(move || {
+                    let build = if bootstrap.pe() == 2 { "cd" } else { "ab" };
+                    let mut config = Config::default();
+                    config.build = build;
+                    let need = Need { heap: 1, statics: 1, address: vec![] };
+                    let told = localities(&bootstrap, &config, &[], need, false);
+                    let Err(error) = told else { panic!("not refused") };
+                    errors.lock().unwrap().push(error);
+                });
+            }
+        });
+        let here = nix::unistd::gethostname().unwrap().into_string().unwrap();
+        let errors = errors.into_inner().unwrap();
+        assert_eq!(errors.len(), 3);
+        for error in errors {
+            let Error::Common { speaker: 0, what } = error else { panic!("{error}") };
+            let first = format!("PE 0 on host {here} runs version {VERSION}, build ab, and PE 2");
+            assert!(what.contains(&first), "{what}");
+            let other = format!("PE 2 on host {here} version {VERSION}, build cd;");
+            assert!(what.contains(&other), "{what}");
+        }
+        let same = ("1".to_owned(), "n1".to_owned());
+        assert_eq!(mixture(&[same.clone(), same]), None);
     }
 
     #[test]

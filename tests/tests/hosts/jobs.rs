@@ -16,6 +16,7 @@ cases! {
     many_pes_start_and_end,
     pes_have_the_environment_of_the_job,
     limits_and_directories_are_those_of_the_job,
+    memory_that_may_be_locked_is_not_less_than_the_host_allows,
     labels_name_the_pe_of_every_line,
     lines_of_several_hosts_are_never_torn,
     both_streams_in_one_file_stay_in_order,
@@ -164,6 +165,18 @@ fn limits_and_directories_are_those_of_the_job() {
         "{}",
         wrong.stderr
     );
+}
+
+fn memory_that_may_be_locked_is_not_less_than_the_host_allows() {
+    let mut login = NODES.login("ssh");
+    login.args(["n1", "ulimit -S -l"]);
+    let own = run(login).well().text().to_owned();
+    assert_ne!(own, "8\n", "n1 has the limit that the test sets");
+    let inner = shell("--host n1:1", "ulimit -S -l");
+    let mut command = NODES.login("sh");
+    command.args(["-c", "ulimit -S -l 8; exec \"$@\"", "sh"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    assert_eq!(run(command).well().text(), own);
 }
 
 fn labels_name_the_pe_of_every_line() {

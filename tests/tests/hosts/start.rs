@@ -29,6 +29,14 @@ fn refused(outcome: &Outcome, code: i32, what: &[&str]) {
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
 }
 
+/// The first line of an agent, which is that of `oshrun` to it.
+fn greeting() -> String {
+    let greeting = run_with_input(oshrun("--agent"), b"").well().text().to_owned();
+    let version = format!("tombolo-agent {} ", env!("CARGO_PKG_VERSION"));
+    assert!(greeting.starts_with(&version) && greeting.ends_with('\n'), "{greeting}");
+    greeting
+}
+
 /// A script that takes the place of `ssh`; `$1` is the host and `$2` the command.
 pub struct Rsh(PathBuf);
 
@@ -103,6 +111,16 @@ fn other_versions_are_refused() {
         1,
         &[&said, "install the same on all hosts"],
     );
+    // Of the same version, from other sources.
+    let greeting = greeting();
+    let (same, build) = greeting.trim_end().rsplit_once(' ').expect("a build");
+    let script = format!(
+        "test $1 = n1 && exec sh -c \"$2\"; echo {same} 0123456789abcdef; exec cat > /dev/null"
+    );
+    let rsh = Rsh::new("other", &script);
+    let said =
+        [", build 0123456789abcdef, and this is", &format!(", build {build}; install the same")];
+    refused(&rsh.run("--host n1:1,n2:1 echo started"), 1, &said);
 }
 
 fn what_is_no_agent_is_named() {
@@ -112,11 +130,9 @@ fn what_is_no_agent_is_named() {
         "ended with code 3 and said: strange",
     ];
     refused(&rsh.run("--host n1:1 echo started"), 1, &said);
-    let script = "printf 'tombolo-agent %s 4\\n' $VERSION; yes; exec sleep 1000";
-    let rsh = Rsh::new("chatter", script);
-    let mut command = oshrun(&format!("--rsh {} --host n1:1 echo started", rsh.0.display()));
-    command.env("VERSION", env!("CARGO_PKG_VERSION"));
-    let outcome = run(command);
+    let script = format!("echo {}; yes; exec sleep 1000", greeting().trim_end());
+    let rsh = Rsh::new("chatter", &script);
+    let outcome = rsh.run("--host n1:1 echo started");
     assert_eq!(outcome.code(), 1);
     assert!(
         outcome.stderr.contains("host n1 is lost: its agent sends a message of"),
@@ -137,7 +153,7 @@ fn programs_that_cannot_run_are_named_with_their_host() {
 }
 
 fn agents_refuse_what_they_do_not_understand() {
-    let greeting = format!("tombolo-agent {} 4\n", env!("CARGO_PKG_VERSION"));
+    let greeting = greeting();
     let garbage: Vec<u8> = (0..100_000u32).map(|i| (i * 31 + i / 7) as u8).collect();
     let with = |rest: &[u8]| [greeting.as_bytes(), rest].concat();
     for (input, why) in [

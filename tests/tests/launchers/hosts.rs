@@ -6,8 +6,13 @@ use super::{HYDRA, Programs, fails, launch, no_hydra, no_mpirun, says_launcher, 
 use crate::support::program::Program;
 use crate::support::{Ran, ends_with_this, scratch};
 use libtest_mimic::{Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -205,6 +210,10 @@ pub fn trials(programs: &Programs, no_srun: impl Fn(&str) -> Option<&'static str
         }
     }));
     trials.push(with_allocations(programs));
+    let missing = slurm::missing().or_else(nodes::unavailable);
+    let (program, oshrun) = (programs.waiting.clone(), programs.tool("oshrun"));
+    let name = "PEs end when an oshrun is killed that salloc has started".into();
+    trials.push(trial(name, missing, move || ends_with_oshrun(&program, &oshrun)));
     trials
 }
 
@@ -266,6 +275,11 @@ fn ends_with_launcher(way: &Way, program: &Program) -> Result<(), Failed> {
     };
     assert_eq!(left()?, 4, "the PEs are seen");
     drop(job);
+    nobody_is_left(left)
+}
+
+/// PEs end soon after their launcher; `left` counts them.
+fn nobody_is_left(left: impl Fn() -> Result<usize, String>) -> Result<(), Failed> {
     let begun = Instant::now();
     while left()? > 0 {
         if begun.elapsed() > Duration::from_secs(30) {
@@ -274,6 +288,47 @@ fn ends_with_launcher(way: &Way, program: &Program) -> Result<(), Failed> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Agents are told by srun, and need not find out by silence.
+fn ends_with_oshrun(program: &Program, oshrun: &Path) -> Result<(), Failed> {
+    let _watched = Watchdog::start("an oshrun in an allocation that is killed", 60);
+    let executable = program.executable()?;
+    let script =
+        format!("{} --silence 600 {} & echo pid $!; wait", oshrun.display(), executable.display());
+    let mut job = cluster()?.command("salloc");
+    hosts()?.enter(&mut job);
+    job.args(["-Q", "-N2", "-n4", "sh", "-c", &script]).env("SHMEM_SYMMETRIC_SIZE", "16m");
+    job.env("PATH", without_ssh(&scratch("slurm-hosts"))?);
+    job.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut job = Killed(ends_with_this(&mut job).spawn()?);
+    // Each PE says its number.
+    let lines = BufReader::new(job.0.stdout.take().ok_or("no pipe")?).lines();
+    let lines: Vec<String> = lines.take(5).collect::<Result<_, _>>()?;
+    assert_eq!(lines.len(), 5, "the job starts");
+    // Commands of the login host have the numbers that they have here.
+    let pid = lines.iter().find_map(|line| line.strip_prefix("pid ")).ok_or("no pid")?.parse()?;
+    let executable = executable.display().to_string();
+    let left = || -> Result<usize, String> {
+        let all = [1, 2].map(|host| hosts().map(|hosts| hosts.processes(host)));
+        let all: Vec<_> = all.into_iter().collect::<Result<_, _>>()?;
+        Ok(all.iter().flatten().filter(|process| process.command == executable).count())
+    };
+    assert_eq!(left()?, 4, "the PEs are seen");
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    nobody_is_left(left)
+}
+
+/// What finds an `ssh` first that logs in nowhere.
+fn without_ssh(directory: &Path) -> Result<OsString, Failed> {
+    let folder = directory.join("no-ssh");
+    fs::create_dir_all(&folder)?;
+    let ssh = folder.join("ssh");
+    fs::write(&ssh, "#!/bin/sh\necho nobody logs in here >&2\nexit 1\n")?;
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder).chain(std::env::split_paths(&path));
+    Ok(std::env::join_paths(folders)?)
 }
 
 /// `oshrun` without options takes hosts and numbers of PEs from an allocation of several hosts.
@@ -296,20 +351,41 @@ fn with_allocations(programs: &Programs) -> Trial {
                 false => Err(ran.account("expected two PEs on each host").into()),
             }
         };
-        let mut salloc = cluster.command("salloc");
-        hosts.enter(&mut salloc);
-        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).arg("sh").arg(&tell);
-        is_expected(launch(&mut salloc)?.succeeded()?)?;
-        let mut salloc = cluster.command("salloc");
-        hosts.enter(&mut salloc);
-        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).args(["-x", "CHECK_APART=1"]);
-        launch(salloc.arg(programs.checks[1].executable()?))?.succeeded()?;
+        // Nobody may log in: Slurm alone starts what runs on the hosts.
+        let path = without_ssh(&directory)?;
+        let allocated = || {
+            let mut salloc = cluster.command("salloc");
+            hosts.enter(&mut salloc);
+            salloc.args(["-Q", "-N2", "-n4"]).env("PATH", &path);
+            salloc
+        };
+        is_expected(launch(allocated().arg(&oshrun).arg("sh").arg(&tell))?.succeeded()?)?;
+        let mut job = allocated();
+        job.arg(&oshrun).args(["-x", "CHECK_APART=1"]);
+        launch(job.arg(programs.checks[1].executable()?))?.succeeded()?;
+        let ran = launch(allocated().arg(&oshrun).args(["--rsh", "ssh", "sh"]).arg(&tell))?;
+        if ran.code == Some(0) || !ran.stderr.contains("nobody logs in here") {
+            return Err(ran.account("expected --rsh to be what is called").into());
+        }
+        // Whatever bytes, and more than are under way at a time; srun would put labels before lines.
+        let (bytes, back) = (directory.join("bytes"), directory.join("back"));
+        let noise: Vec<u8> = (0..3_000_000u64).map(|i| ((i * i) >> 7) as u8).collect();
+        fs::write(&bytes, &noise)?;
+        let script = format!(
+            "{} sh -c 'test $PMI_RANK != 0 || exec cat' < {} > {}",
+            oshrun.display(),
+            bytes.display(),
+            back.display()
+        );
+        launch(allocated().args(["sh", "-c", &script]).env("SLURM_LABELIO", "1"))?.succeeded()?;
+        assert!(fs::read(&back)? == noise, "what PE 0 read and wrote is not what it was given");
 
         let (script, output) = (directory.join("batch.sh"), directory.join("batch.out"));
         let line = format!("{} sh {}", oshrun.display(), tell.display());
         fs::write(&script, format!("#!/bin/sh\n{line}\n"))?;
         let mut sbatch = cluster.command("sbatch");
         hosts.enter(&mut sbatch);
+        sbatch.env("PATH", &path);
         sbatch.args(["--wait", "-N2", "-n4", "-o"]).arg(&output).arg(&script);
         let ran = launch(&mut sbatch)?.succeeded()?;
         is_expected(Ran { stdout: fs::read_to_string(&output)?, ..ran })

@@ -243,10 +243,17 @@ pub fn has_fast_devices(root: &Path) -> bool {
     ["infiniband", "cxi", "hfi1"].into_iter().any(has_some)
 }
 
+/// Providers of devices that do the work themselves: EFA, Slingshot, Omni-Path, RDMA cards. Not those that do it on one
+/// machine by a device and on another by sockets or memory, such as psm3, ucx and lnx.
+const HARDWARE: [&str; 5] = ["efa", "cxi", "opx", "psm2", "verbs"];
+/// Providers that reach PEs of their own host only.
+const ONE_HOST: [&str; 2] = ["shm", "sm2"];
+
 /// Lower is tried earlier: hardware that does the work itself, then software by its speed, after that which
-/// closes connections if these are to be closed.
+/// closes connections if these are to be closed. Of providers that are not known nothing is expected.
 fn rank(provider: &str, closes: bool) -> u32 {
     match provider {
+        _ if is_hardware(provider) => 0,
         // Without a layer above TCP, which takes system calls and copies of its own for each message. It is
         // called "net" before libfabric 1.18. It keeps the connection with an address that is removed.
         "tcp" | "net" if closes => 4,
@@ -255,14 +262,19 @@ fn rank(provider: &str, closes: bool) -> u32 {
         "net;ofi_rxm" => 3,
         "udp;ofi_rxd" => 5,
         "sockets" => 6,
-        "shm" => 7,
-        _ => 0,
+        _ if ONE_HOST.contains(&provider) => 8,
+        _ => 7,
     }
 }
 
-/// Whether the target's processor does the work of a provider.
+/// Whether a provider, by its first part, is one of devices.
+fn is_hardware(provider: &str) -> bool {
+    provider.split(';').next().is_some_and(|first| HARDWARE.contains(&first))
+}
+
+/// Whether the target's processor does the work of a provider, or may do so.
 pub fn is_software(provider: &str) -> bool {
-    rank(provider, false) > 0
+    !is_hardware(provider)
 }
 
 /// Whether a provider may call a put complete before its data can be read at the target, although it is asked not to:
@@ -321,7 +333,7 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
         // Seen with libfabric 1.17: closing its endpoint waits for ever.
         return Some("it does not end after atomic operations on the PE itself".into());
     }
-    if provider == "shm" && (wish.provider.is_empty() || !wish.one_machine) {
+    if ONE_HOST.contains(&provider.as_str()) && (wish.provider.is_empty() || !wish.one_machine) {
         return Some("it reaches PEs of one host only".into());
     }
     let address = candidate.address?;
@@ -437,8 +449,34 @@ mod tests {
 
     #[test]
     fn hardware_comes_before_software_and_few_layers_before_many() {
-        let order = ["verbs;ofi_rxm", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets"];
+        let order =
+            ["verbs;ofi_rxm", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets", "psm3", "shm"];
         assert!(order.windows(2).all(|pair| rank(pair[0], false) < rank(pair[1], false)));
+    }
+
+    #[test]
+    fn providers_that_are_not_known_come_last_and_are_no_devices() {
+        let wish = Wish { only_devices: true, ..Wish::default() };
+        for name in ["psm3", "ucx", "psm3;ofi_rxd", "tcp;ofi_rxm+shm;ofi_lnx", "newer", "verbsish"]
+        {
+            let unknown = candidate(name, "one", "");
+            for closes in [false, true] {
+                for known in
+                    ["efa", "verbs;ofi_rxm", "tcp", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets"]
+                {
+                    assert!(rank(known, closes) < rank(name, closes), "{known} {name}");
+                }
+            }
+            assert!(is_software(name), "{name}");
+            assert!(unfit(&unknown, &wish).is_some(), "{name}");
+            // Where nothing else is offered, and where it is named, it is taken.
+            assert!(unfit(&unknown, &Wish::default()).is_none(), "{name}");
+        }
+        for name in ["efa", "cxi", "opx", "psm2", "verbs;ofi_rxm", "verbs;ofi_rxd"] {
+            assert!(!is_software(name) && rank(name, true) == 0, "{name}");
+        }
+        let memory = candidate("sm2", "sm2", "");
+        assert!(unfit(&memory, &Wish::default()).is_some(), "it reaches this host only");
     }
 
     #[test]

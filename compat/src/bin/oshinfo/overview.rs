@@ -44,7 +44,8 @@ fn build() -> Section {
     let mut section = Section::new("Tombolo");
     section.row("version", crate::tool::VERSION);
     section.row("standard", "OpenSHMEM 1.6");
-    section.row("build", format!("{profile}, {} {}", std::env::consts::ARCH, std::env::consts::OS));
+    let (machine, system) = (std::env::consts::ARCH, std::env::consts::OS);
+    section.row("build", format!("{}, {profile}, {machine} {system}", describe::BUILD));
     section.row("installed in", prefix.display().to_string());
     section
 }

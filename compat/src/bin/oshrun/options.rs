@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line.
 
+use crate::fleet;
 use crate::hosts::{self, Machines, Named};
 use crate::profile::{self, Form, Wish};
 use crate::report;
@@ -58,11 +59,26 @@ pub struct Plan {
     pub wish: Wish,
 }
 
+/// What runs a command on another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rsh {
+    /// A command, called with the name of the machine and a line for a shell there.
+    Command(Vec<String>),
+    /// Slurm's `srun`, for machines of the allocation that this process is in.
+    Srun,
+}
+
+impl Default for Rsh {
+    fn default() -> Rsh {
+        Rsh::Command(vec!["ssh".into()])
+    }
+}
+
 /// How PEs are started on other machines.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
     /// The command that runs another one on a machine.
-    pub rsh: Vec<String>,
+    pub rsh: Rsh,
     /// How long a machine may be silent.
     pub silence: Duration,
     /// Working directory of the PEs.
@@ -129,9 +145,10 @@ struct Options {
     #[arg(long, value_name = "COUNT", value_parser = parse_count, conflicts_with = "hosts")]
     ppn: Option<usize>,
 
-    /// The command that starts a program on another machine, called with its name and a command
-    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
-    rsh: Words,
+    /// The command that starts a program on another machine, called with its name and a command; not given: srun on
+    /// machines of a Slurm allocation, else ssh
+    #[arg(long, value_name = "COMMAND")]
+    rsh: Option<Words>,
 
     /// Give up a machine that was silent for so long
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_silence)]
@@ -245,7 +262,7 @@ impl Plan {
         if let (Some(named), None, []) = (&named, first.section.count, further.as_slice()) {
             first.section.count = Some(hosts::capacity(named, first.ppn));
         }
-        let remote = first.remote();
+        let remote = first.remote(hosts::is_program(fleet::SRUN_NAME));
         let wish = Wish {
             profile: first.profile,
             trace: first.trace,
@@ -348,8 +365,15 @@ impl Options {
         }
     }
 
-    fn remote(&self) -> Remote {
-        let Words(rsh) = self.rsh.clone();
+    /// `has_srun` says whether Slurm's command is there.
+    fn remote(&self, has_srun: bool) -> Remote {
+        let names_hosts = !self.host.is_empty() || self.hostfile.is_some();
+        let rsh = match self.rsh.clone() {
+            Some(Words(rsh)) => Rsh::Command(rsh),
+            // All others are hosts of the allocation.
+            None if !names_hosts && has_srun => Rsh::Srun,
+            None => Rsh::default(),
+        };
         Remote { rsh, silence: self.silence, directory: self.wdir.clone() }
     }
 }

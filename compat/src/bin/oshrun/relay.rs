@@ -17,6 +17,7 @@ use crate::report;
 use crate::thread;
 use crate::wire::{self, Errand, FromRelay, Sender, ToRelay};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::collections::HashMap;
@@ -172,7 +173,7 @@ fn start(
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     // What an agent of this machine says leaves as what is said here.
     command.stderr(if errand.is_remote { Stdio::piped() } else { Stdio::inherit() });
-    tie_to_parent(&mut command);
+    tie_to_parent(&mut command, Signal::SIGKILL);
     let mut child = command.spawn()?;
     let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take());
     let host = errand.host;

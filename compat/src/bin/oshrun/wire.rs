@@ -18,8 +18,10 @@ use std::io::{self, Read, Write};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The first line of each side. The last number changes with what frames look like.
-pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 4");
+/// The first line of each side: the version, a number that changes with what frames look like, and the build of the
+/// library, so that hosts with another one are refused before a program starts.
+pub const GREETING: &str =
+    concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 4 ", env!("TOMBOLO_BUILD"));
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 

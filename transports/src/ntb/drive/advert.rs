@@ -92,6 +92,7 @@ mod tests {
     const INPUTS: PlanInputs = PlanInputs {
         line_mbs: Some(7247),
         max_payload: 256,
+        store_bytes: 8,
         cores: 4,
         window: None,
         doorbells: 16,

@@ -6,7 +6,10 @@ mod troubled;
 
 use super::Ntb;
 use crate::ntb::port::bridges::Cable;
-use crate::ntb::port::{AbsentPort, Event, NtbPort, amd, engine, epf, intel, plx, switchtec};
+use crate::ntb::port::{
+    AbsentPort, Event, LinkTiming, NtbPort, PcieGen, amd, engine, epf, intel, plx, switchtec,
+};
+use crate::ntb::ring::choose::LinkCosts;
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -118,6 +121,28 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
         let alone = described.contains("right 0 of 1, left 1 of 1");
         assert!(alone || world.pe() != 1, "the way that is left: {described}");
     });
+}
+
+/// What a bridge in a processor says of its link before that is enabled is no speed.
+#[test]
+fn lanes_are_planned_for_links_that_are_up() {
+    let makes: [(fn() -> Link, PcieGen); 2] =
+        [(intel::tests::link, PcieGen::Gen3), (intel::tests::first_link, PcieGen::Gen2)];
+    for (make, speed) in makes {
+        let links: Vec<Link> = (0..2).map(|_| make()).collect();
+        let ports = ports_of(&links);
+        for port in ports.iter().flatten() {
+            let before = port.link_state();
+            assert_eq!((before.up, before.speed, before.width), (false, PcieGen::Gen1, 1));
+        }
+        let timing = LinkTiming { speed, width: 8, ..LinkTiming::default() };
+        let costs = LinkCosts::desktop(timing.line_bytes_per_s() / 1e9, 8, None);
+        let expected = format!("links of {:.1} GB/s", costs.payload_rate());
+        run(ports, &[], |world, _| {
+            let described = world.transports()[0].describe().join("\n");
+            assert!(described.contains(&expected), "{expected}: {described}");
+        });
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct PlanInputs {
     pub line_mbs: Option<u32>,
     /// Largest payload of a TLP on either, bytes.
     pub max_payload: u32,
+    /// Payload of the TLPs that the CPU's stores become, bytes: of the port with less.
+    pub store_bytes: u32,
     /// Processors of its machine for each PE there.
     pub cores: u16,
     /// What the windows for the rings of both its ports have in common, if anything.
@@ -96,6 +98,12 @@ impl PlanInputs {
             line_mbs,
             dma: wanted && hardware.ports.iter().all(has_engine),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
+            store_bytes: hardware
+                .ports
+                .each_ref()
+                .map(|port| port.capabilities().store_bytes)
+                .into_iter()
+                .fold(u32::MAX, u32::min),
             cores,
             window: common_window(hardware, RING_WINDOW),
             doorbells: hardware
@@ -113,6 +121,7 @@ impl PlanInputs {
         for inputs in all {
             agreed.line_mbs = [agreed.line_mbs, inputs.line_mbs].into_iter().flatten().min();
             agreed.max_payload = agreed.max_payload.min(inputs.max_payload);
+            agreed.store_bytes = agreed.store_bytes.min(inputs.store_bytes);
             agreed.cores = agreed.cores.min(inputs.cores);
             agreed.window = agreed.window.zip(inputs.window).and_then(|(a, b)| a.common(&b));
             agreed.doorbells = agreed.doorbells.min(inputs.doorbells);
@@ -129,7 +138,7 @@ impl PlanInputs {
         let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u64::from(*flag));
         [
             pair(self.line_mbs.unwrap_or(0), self.max_payload),
-            self.cores.into(),
+            pair(self.cores.into(), self.store_bytes),
             pair(self.doorbells, window.slots as u32),
             window.size,
             window.addr_align,
@@ -161,6 +170,7 @@ impl PlanInputs {
         PlanInputs {
             line_mbs: (line_mbs != 0).then_some(line_mbs),
             max_payload: ((words[0] >> 32) as u32).max(64),
+            store_bytes: ((words[1] >> 32) as u32).clamp(1, 64),
             cores: words[1] as u16,
             window: is_sane.then_some(window),
             doorbells: counts as u32,
@@ -212,8 +222,9 @@ impl LanePlan {
         let is_modelled = |port: &Arc<dyn NtbPort>| port.capabilities().modelled;
         let no_gain = inputs.cores < 2 && hardware.ports.iter().any(is_modelled);
         let in_steps = settings.steps.map_or(inputs.line_mbs.is_some() && !no_gain, |it| it.0);
+        let dma = inputs.dma.then_some(inputs.max_payload);
         let costs =
-            LinkCosts { in_steps, ..LinkCosts::desktop(line_rate, inputs.max_payload, inputs.dma) };
+            LinkCosts { in_steps, ..LinkCosts::desktop(line_rate, inputs.store_bytes, dma) };
         let overrides = Overrides {
             chunk: settings.chunk.map(|chunk| chunk.0),
             lanes: settings.lanes.map(|lanes| lanes.0),
@@ -287,8 +298,8 @@ pub fn dma_least(
         Least::From(bytes) => Some(bytes),
         Least::Auto => {
             let line_rate = f64::from(inputs.line_mbs?) / 1e3;
-            let [cpu, dma] =
-                [false, true].map(|dma| LinkCosts::desktop(line_rate, inputs.max_payload, dma));
+            let [cpu, dma] = [None, Some(inputs.max_payload)]
+                .map(|dma| LinkCosts::desktop(line_rate, inputs.store_bytes, dma));
             let turns = if takes_turns(hardware, inputs.cores) { TURNS_NS } else { 0.0 };
             dma_crossing(&cpu, &dma)
                 .map(|least| least.max((turns * line_rate) as usize).next_multiple_of(4096))
@@ -349,6 +360,7 @@ mod tests {
     const INPUTS: PlanInputs = PlanInputs {
         line_mbs: Some(7247),
         max_payload: 256,
+        store_bytes: 64,
         cores: 4,
         window: Some(WINDOW),
         doorbells: 16,
@@ -357,7 +369,14 @@ mod tests {
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        let other = PlanInputs { line_mbs: None, cores: 0, window: None, dma: true, ..INPUTS };
+        let other = PlanInputs {
+            line_mbs: None,
+            store_bytes: 8,
+            cores: 0,
+            window: None,
+            dma: true,
+            ..INPUTS
+        };
         for inputs in [INPUTS, other] {
             assert_eq!(PlanInputs::from_words(inputs.to_words()), inputs);
         }
@@ -433,12 +452,13 @@ mod tests {
         let slow = PlanInputs { line_mbs: Some(3600), cores: 9, ..INPUTS };
         let small = Window { size: 16 << 20, slots: 256, has_limit: true, ..WINDOW };
         let short = PlanInputs { max_payload: 128, cores: 2, window: Some(small), ..INPUTS };
-        let few = PlanInputs { doorbells: 4, dma: true, ..INPUTS };
+        let few = PlanInputs { doorbells: 4, store_bytes: 8, dma: true, ..INPUTS };
         let agreed = PlanInputs::of_all([INPUTS, slow, short, few].into_iter()).unwrap();
         let window = Some(Window { size: 16 << 20, slots: 16, ..WINDOW });
         let least = PlanInputs {
             line_mbs: Some(3600),
             max_payload: 128,
+            store_bytes: 8,
             cores: 2,
             window,
             doorbells: 4,

@@ -66,6 +66,10 @@ impl Offer {
         settings: &NtbSettings,
         segments: &[Segment<'_>],
     ) -> Result<Offer> {
+        // First: a link that is not enabled says nothing of its speed. Others may be slower to start; but the job's own
+        // patience must not end here.
+        let incarnation = random();
+        let far = hardware.meet(incarnation, job.config.start_timeout / 4).map_err(failure)?;
         let inputs = PlanInputs::of(&hardware, job, settings);
         let pes_max = plan::pes_max(job);
         let local = job.localities[job.pe].local_index as usize;
@@ -79,9 +83,6 @@ impl Offer {
             let delivered = segment.file.is_some() || alone;
             delivered.then_some(Extent { len: segment.len as u64, layout: segment.layout })
         };
-        let incarnation = random();
-        // Others may be slower to start; but the job's own patience must not end here.
-        let far = hardware.meet(incarnation, job.config.start_timeout / 4).map_err(failure)?;
         let advert = Advert {
             host: hardware.host,
             hosts: hardware.hosts,

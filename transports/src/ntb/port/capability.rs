@@ -123,6 +123,9 @@ pub struct Capabilities {
     pub windows: Vec<Window>,
     /// Outbound windows are mapped write-combining.
     pub write_combining: bool,
+    /// Bytes of the transaction that a store of the CPU through a window becomes: a line where the processor combines
+    /// what it stores, else a word.
+    pub store_bytes: u32,
     /// When stores have arrived.
     pub arrival: Arrival,
     /// Doorbell bits.

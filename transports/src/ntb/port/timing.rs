@@ -15,11 +15,16 @@ pub enum PcieGen {
     Gen3 = 3,
     /// 16 GT/s, 128b/130b.
     Gen4 = 4,
+    /// 32 GT/s, 128b/130b.
+    Gen5 = 5,
+    /// 64 GT/s, in flits of 256 bytes, of which 14 are for finding and correcting errors.
+    Gen6 = 6,
 }
 
 impl PcieGen {
     /// All generations, oldest first.
-    pub const ALL: [PcieGen; 4] = [PcieGen::Gen1, PcieGen::Gen2, PcieGen::Gen3, PcieGen::Gen4];
+    pub const ALL: [PcieGen; 6] =
+        [PcieGen::Gen1, PcieGen::Gen2, PcieGen::Gen3, PcieGen::Gen4, PcieGen::Gen5, PcieGen::Gen6];
 
     /// Bytes per second of one lane, after the line code.
     pub fn lane_bytes_per_s(self) -> f64 {
@@ -28,6 +33,8 @@ impl PcieGen {
             PcieGen::Gen2 => 5e9 / 10.0,
             PcieGen::Gen3 => 8e9 / 8.0 * 128.0 / 130.0,
             PcieGen::Gen4 => 16e9 / 8.0 * 128.0 / 130.0,
+            PcieGen::Gen5 => 32e9 / 8.0 * 128.0 / 130.0,
+            PcieGen::Gen6 => 64e9 / 8.0 * 242.0 / 256.0,
         }
     }
 }
@@ -114,6 +121,9 @@ mod tests {
             (PcieGen::Gen3, 8, 256, 6.62),
             (PcieGen::Gen3, 4, 256, 3.32),
             (PcieGen::Gen4, 8, 256, 13.23),
+            // Of these nothing is published: twice as much, and twice as much again without what flits take.
+            (PcieGen::Gen5, 8, 256, 26.46),
+            (PcieGen::Gen6, 8, 256, 50.9),
         ];
         for (speed, width, payload, expected) in cases {
             let timing = LinkTiming { speed, width, ..LinkTiming::default() };

@@ -131,18 +131,19 @@ pub struct Choice {
 
 impl LinkCosts {
     /// A desktop core of the time of the published systems on a link that carries `line_rate`
-    /// bytes per nanosecond in TLPs of up to `max_payload` bytes.
+    /// bytes per nanosecond: its stores are TLPs of `store_bytes`, those of a DMA engine, if one
+    /// writes, of so many.
     ///
     /// Constants, because measuring would bring little: for processors that copy at 0.5 to 3 times
     /// this rate and handle packets in 0.25 to 2 times this time, the settings that these costs give
     /// reach 0.98 to 1.01 of what those of the true costs do, on average (`ntbsim processors`).
-    pub fn desktop(line_rate: f64, max_payload: u32, dma: bool) -> LinkCosts {
+    pub fn desktop(line_rate: f64, store_bytes: u32, dma: Option<u32>) -> LinkCosts {
         LinkCosts {
             line_rate,
-            tlp_bytes: if dma { f64::from(max_payload) } else { 64.0 },
+            tlp_bytes: dma.unwrap_or(store_bytes).into(),
             tlp_overhead: 24.0,
             propagation: 400.0,
-            dma: dma.then_some((120.0, 1000.0)),
+            dma: dma.map(|_| (120.0, 1000.0)),
             copy_rate: 11.0,
             touch: 20.0,
             store: 60.0,
@@ -168,7 +169,8 @@ impl LinkCosts {
 
     /// Time of a packet on the wire, header line included.
     fn wire(&self, bytes: f64) -> f64 {
-        let tlps = (bytes / self.tlp_bytes).ceil() + 1.0;
+        let tlps = [bytes, 64.0].map(|bytes| (bytes / self.tlp_bytes).ceil());
+        let tlps = tlps[0] + tlps[1];
         (bytes + 64.0 + tlps * self.tlp_overhead) / self.line_rate
     }
 
@@ -384,7 +386,7 @@ mod tests {
 
     fn chosen(line_rate: f64, cores: usize, room: usize, overrides: Overrides) -> Choice {
         let resources = Resources { hosts: 3, cores, room: &|lanes| room / lanes };
-        choose(&LinkCosts::desktop(line_rate, 256, false), &resources, overrides).unwrap()
+        choose(&LinkCosts::desktop(line_rate, 64, None), &resources, overrides).unwrap()
     }
 
     #[test]
@@ -408,7 +410,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let resources = Resources { hosts: 3, cores: 1, room: &|_| 64 << 10 };
-        let costs = LinkCosts::desktop(PLX, 256, false);
+        let costs = LinkCosts::desktop(PLX, 64, None);
         let with = |bytes| Overrides { chunk: Some(bytes), lanes: None };
         assert_eq!(choose(&costs, &resources, with(100)), Err(GeometryError::Chunk(100)));
         let why = choose(&costs, &resources, with(32 << 10)).unwrap_err();
@@ -435,6 +437,21 @@ mod tests {
     }
 
     #[test]
+    fn stores_that_are_not_combined_leave_a_quarter_of_the_link_and_long_blocks_to_engines() {
+        let [words, lines] = [8, 64].map(|store| LinkCosts::desktop(PLX, store, None));
+        assert!((words.payload_rate() / PLX - 0.25).abs() < 1e-9, "8 of 32 bytes");
+        assert!((lines.payload_rate() / PLX - 64.0 / 88.0).abs() < 1e-9, "64 of 88 bytes");
+        assert!(words.wire(4096.0) > 2.5 * lines.wire(4096.0));
+        assert!((words.wire(0.0) * PLX - 64.0 * 4.0).abs() < 1e-9, "the header too goes in words");
+        let engine = LinkCosts::desktop(PLX, 8, Some(256));
+        assert_eq!(engine, LinkCosts::desktop(PLX, 64, Some(256)));
+        let [from_words, from_lines] = [words, lines].map(|cpu| dma_crossing(&cpu, &engine));
+        assert!(from_words < from_lines, "{from_words:?} {from_lines:?}");
+        // A transfer that waits for the link is cut shorter.
+        assert!(words.handling_bytes() < lines.handling_bytes());
+    }
+
+    #[test]
     fn a_transfer_is_cut_shorter_the_farther_it_goes() {
         assert_eq!(packet_bytes(16 << 10, 1, 790), 2048);
         assert_eq!(packet_bytes(256 << 10, 1, 790), 8192);
@@ -446,10 +463,10 @@ mod tests {
         #[test]
         fn whatever_is_chosen_fits(
             hosts in 2u16..=256, cores in 0usize..64, room in 16usize << 10..64 << 20,
-            rate in 0.1f64..100.0, dma: bool,
+            rate in 0.1f64..100.0, dma: bool, store in prop::sample::select(&[8, 64]),
         ) {
             let resources = Resources { hosts, cores, room: &|lanes| room / lanes };
-            let costs = LinkCosts::desktop(rate, 256, dma);
+            let costs = LinkCosts::desktop(rate, store, dma.then_some(256));
             let choice = choose(&costs, &resources, Overrides::default()).unwrap();
             prop_assert!(choice.geometry.region_bytes() <= room / choice.lanes);
             prop_assert!(choice.lanes < cores.max(2));

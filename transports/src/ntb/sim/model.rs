@@ -185,8 +185,8 @@ mod tests {
         for profile in PROFILES {
             let link = profile.link();
             for writer in [Writer::Cpu, Writer::Dma] {
-                let dma = writer == Writer::Dma;
-                let real = LinkCosts::desktop(link.wire_rate(), link.mps_bytes, dma);
+                let dma = (writer == Writer::Dma).then_some(link.mps_bytes);
+                let real = LinkCosts::desktop(link.wire_rate(), 64, dma);
                 let modelled = costs(&link, &HostModel::desktop(writer));
                 assert_eq!(LinkCosts { propagation: real.propagation, ..modelled }, real);
             }

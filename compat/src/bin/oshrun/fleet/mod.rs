@@ -27,7 +27,7 @@ mod start;
 mod streams;
 
 pub use relays::RELAY;
-pub use start::{AGENT, start, tie_to_parent};
+pub use start::{AGENT, SRUN_NAME, start, tie_to_parent};
 pub use streams::{Window, streams_are_one};
 
 use crate::signals::{self, Ended};
@@ -243,8 +243,9 @@ impl Fleet {
         let agent = &mut self.agents[host];
         if line != GREETING {
             let version = |line: &str| {
-                let version = line.strip_prefix(GREETING_START).unwrap_or_default();
-                version.replace(' ', ", protocol ")
+                let words = line.strip_prefix(GREETING_START).unwrap_or_default().split(' ');
+                let told = words.zip(["", ", protocol ", ", build "]);
+                told.map(|(word, what)| format!("{what}{word}")).collect::<String>()
             };
             agent.wrong = Some(format!(
                 "has oshrun of version {}, and this is version {}; install the same on all hosts",

@@ -20,9 +20,10 @@ pub const RELAY: &str = "--relay";
 /// From so many machines on, relays reach some of them.
 pub const TREE: usize = 16;
 
-/// Divides machines into groups, of which the first member is reached from here and reaches the others.
-pub fn groups(hosts: &[usize], goes_on: bool) -> std::slice::Chunks<'_, usize> {
-    let is_tree = hosts.len() >= TREE && !goes_on;
+/// Divides machines into groups, of which the first member is reached from here and reaches the others; each is one
+/// of its own where all are to be reached `directly`.
+pub fn groups(hosts: &[usize], directly: bool) -> std::slice::Chunks<'_, usize> {
+    let is_tree = hosts.len() >= TREE && !directly;
     let size = if is_tree { (hosts.len() as f64).sqrt().ceil() as usize } else { 1 };
     hosts.chunks(size)
 }

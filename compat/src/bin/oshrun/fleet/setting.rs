@@ -60,7 +60,7 @@ impl Setting {
         umask(Mode::from_bits_truncate(self.umask));
         for &(resource, soft) in &self.limits {
             if let Some(own) = limit(resource) {
-                let wanted = libc::rlimit { rlim_cur: soft.min(own.rlim_max), ..own };
+                let wanted = libc::rlimit { rlim_cur: wanted(resource, soft, &own), ..own };
                 // What is not allowed here stays as it is, as after a login.
                 // SAFETY: a system call on a valid limit.
                 unsafe { libc::setrlimit(resource, &wanted) };
@@ -69,6 +69,20 @@ impl Setting {
         std::env::set_current_dir(&self.directory)
             .map_err(|e| format!("cannot run in the directory '{}': {e}", self.directory.display()))
     }
+}
+
+/// The soft limit for a host that has `own`, where that of `oshrun` is `soft`. Memory that may be locked depends on the
+/// host and its devices, and more of it takes nothing from a job: nobody lowers it.
+fn wanted(
+    resource: libc::__rlimit_resource_t,
+    soft: libc::rlim_t,
+    own: &libc::rlimit,
+) -> libc::rlim_t {
+    let wanted = match resource {
+        libc::RLIMIT_MEMLOCK => soft.max(own.rlim_cur),
+        _ => soft,
+    };
+    wanted.min(own.rlim_max)
 }
 
 fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlimit> {
@@ -88,4 +102,22 @@ fn current_dir() -> io::Result<PathBuf> {
     };
     let named = std::env::var_os("PWD").map(PathBuf::from);
     Ok(named.filter(|name| same(name)).unwrap_or(real))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_may_be_locked_is_never_lowered_and_other_limits_are_those_of_oshrun() {
+        let own = libc::rlimit { rlim_cur: 50, rlim_max: 90 };
+        for (soft, memory, files) in
+            [(10, 50, 10), (70, 70, 70), (100, 90, 90), (libc::RLIM_INFINITY, 90, 90)]
+        {
+            assert_eq!(wanted(libc::RLIMIT_MEMLOCK, soft, &own), memory, "{soft}");
+            assert_eq!(wanted(libc::RLIMIT_NOFILE, soft, &own), files, "{soft}");
+        }
+        let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(wanted(libc::RLIMIT_MEMLOCK, 10, &all), libc::RLIM_INFINITY);
+    }
 }

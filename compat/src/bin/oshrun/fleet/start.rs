@@ -7,7 +7,7 @@ use super::streams::Printer;
 use super::{Agent, Event, Fleet, Phase, beat};
 use crate::hosts::is_this_machine;
 use crate::keeper::Launcher;
-use crate::options::Remote;
+use crate::options::{Remote, Rsh};
 use crate::output::Copied;
 use crate::report;
 use crate::spawn::{self, Failure};
@@ -29,6 +29,33 @@ pub const AGENT: &str = "--agent";
 
 /// No questions, and no longer than this for a machine that does not answer.
 const SSH: [&str; 5] = ["-x", "-a", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"];
+/// Slurm's command.
+pub const SRUN_NAME: &str = "srun";
+/// One task, in the part of the allocation that this step has anyway, with all processors that the job has on the
+/// machine. Buffered, output without line ends would be held back.
+const SRUN: [&str; 8] = [
+    "--quiet",
+    "--overlap",
+    "--nodes=1",
+    "--ntasks=1",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--unbuffered",
+    "--kill-on-bad-exit=0",
+];
+/// Variables by which users have srun do something else with the output of tasks, count these otherwise, or give a step
+/// fewer processors than the job has.
+const SRUN_CHANGES: [&str; 9] = [
+    "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+    "SLURM_EXACT",
+    "SLURM_LABELIO",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_DISTRIBUTION",
+];
 /// What a remote shell may print before the agent speaks.
 const NOISE_MAX: usize = 64 << 10;
 /// How much is kept of what the command says.
@@ -62,7 +89,9 @@ pub fn start(
         (0..caller.names.len()).partition(|host| is_this_machine(&caller.names[*host]));
     let mut relays = vec![];
     let mut agents: Vec<(usize, Agent)> = vec![];
-    for group in here.chunks(1).chain(groups(&away, goes_on)) {
+    // Each would start steps of Slurm inside of its own.
+    let directly = goes_on || caller.remote.rsh == Rsh::Srun;
+    for group in here.chunks(1).chain(groups(&away, directly)) {
         if let [host] = group {
             agents.push((*host, caller.call(*host)?));
             continue;
@@ -127,7 +156,12 @@ impl Caller {
         host: usize,
     ) -> Result<(Child, ChildStdin), Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        tie_to_parent(command);
+        // Told to end, srun tells the agent; killed, it leaves the agent waiting.
+        let last = match command.get_program() == SRUN_NAME {
+            true => Signal::SIGTERM,
+            false => Signal::SIGKILL,
+        };
+        tie_to_parent(command, last);
         let mask = self.mask;
         let unblock = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?);
         // SAFETY: `unblock` makes a system call only, which is all that may be done after a fork.
@@ -203,16 +237,29 @@ pub fn here(own: &Path) -> Command {
 }
 
 fn there(own: &Path, remote: &Remote, name: &str, options: &str) -> Result<Command, String> {
-    let mut command = Command::new(&remote.rsh[0]);
-    if Path::new(&remote.rsh[0]).file_name().is_some_and(|name| name == "ssh") {
+    let rsh = match &remote.rsh {
+        Rsh::Command(rsh) => rsh,
+        Rsh::Srun => return Ok(by_srun(own, name, options)),
+    };
+    let mut command = Command::new(&rsh[0]);
+    if Path::new(&rsh[0]).file_name().is_some_and(|name| name == "ssh") {
         command.args(SSH);
     }
     let quoted = own.to_str().filter(|path| !path.contains('\''));
     let path = quoted.ok_or_else(|| {
         format!("'{}' is a path that cannot be given to a remote shell", own.display())
     })?;
-    command.args(&remote.rsh[1..]).arg(name).arg(format!("exec '{path}' {options}"));
+    command.args(&rsh[1..]).arg(name).arg(format!("exec '{path}' {options}"));
     Ok(command)
+}
+
+fn by_srun(own: &Path, name: &str, options: &str) -> Command {
+    let mut command = Command::new(SRUN_NAME);
+    command.args(SRUN).arg(format!("--nodelist={name}")).arg(own).args(options.split(' '));
+    SRUN_CHANGES.iter().for_each(|name| _ = command.env_remove(name));
+    // Interrupted from a terminal it would end the agent by itself; what is sent to our own group is passed on.
+    command.process_group(0);
+    command
 }
 
 /// "ssh" of "/usr/bin/ssh".
@@ -221,11 +268,11 @@ pub fn name_of(command: &Command) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Has the kernel kill a command when the thread that starts it ends.
-pub fn tie_to_parent(command: &mut Command) {
+/// Has the kernel send a command a signal when the thread that starts it ends.
+pub fn tie_to_parent(command: &mut Command, last: Signal) {
     let parent = std::process::id();
     let setup = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        nix::sys::prctl::set_pdeathsig(last)?;
         match std::os::unix::process::parent_id() == parent {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -265,6 +312,13 @@ pub fn greeting(from: &mut impl BufRead) -> Option<String> {
     None
 }
 
+/// What `srun` says although nothing is wrong with it: where it binds no tasks, it need not be told not to; and that
+/// an agent ends with an error is what the agent has told already.
+fn is_matter_of_course(line: &str) -> bool {
+    const SAYINGS: [&str; 2] = ["lacks support for cpu binding", "Exited with exit code"];
+    line.starts_with("srun: ") && SAYINGS.iter().any(|saying| line.contains(saying))
+}
+
 /// Collects what a command says until the agent answers, and passes the rest on. Gives what was
 /// collected as one line.
 fn hear(from: impl Read, answered: &AtomicBool, name: &str) -> String {
@@ -273,6 +327,9 @@ fn hear(from: impl Read, answered: &AtomicBool, name: &str) -> String {
         let line = String::from_utf8_lossy(&line);
         let line = line.trim();
         let line = line.strip_prefix("oshrun: ").unwrap_or(line);
+        if is_matter_of_course(line) {
+            continue;
+        }
         if answered.load(Ordering::Relaxed) {
             report::line(format_args!("host {name}: {line}"));
         } else if !line.is_empty() && said.len() < SAID_MAX {
@@ -297,10 +354,19 @@ mod tests {
     }
 
     #[test]
+    fn what_srun_says_of_course_is_left_out_and_all_else_is_not() {
+        let said = "srun: cluster configuration lacks support for cpu binding\n\
+                    srun: error: n2: task 0: Exited with exit code 1\n\
+                    srun: error: Node failure on n2\nother: Exited with exit code 1\n";
+        let kept = hear(said.as_bytes(), &AtomicBool::new(false), "n2");
+        assert_eq!(kept, "srun: error: Node failure on n2; other: Exited with exit code 1");
+    }
+
+    #[test]
     fn ssh_gets_its_options_and_other_commands_theirs() {
         let shown = |rsh: &str| -> Vec<String> {
             let rsh = rsh.split(' ').map(str::to_owned).collect();
-            let remote = Remote { rsh, ..Remote::default() };
+            let remote = Remote { rsh: Rsh::Command(rsh), ..Remote::default() };
             let command = there(Path::new("/opt/my bin/oshrun"), &remote, "n1", AGENT).unwrap();
             let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
             std::iter::once(command.get_program().to_string_lossy().into_owned())
@@ -314,7 +380,13 @@ mod tests {
         let ssh = shown("/usr/bin/ssh -p 22");
         assert!(ssh.contains(&"-oBatchMode=yes".into()));
         assert_eq!(ssh[ssh.len() - 4..], ["-p", "22", "n1", "exec '/opt/my bin/oshrun' --agent"]);
-        let remote = Remote { rsh: vec!["ssh".into()], ..Remote::default() };
-        assert!(there(Path::new("/it's/oshrun"), &remote, "n1", AGENT).is_err());
+        assert!(there(Path::new("/it's/oshrun"), &Remote::default(), "n1", AGENT).is_err());
+        // No shell is between srun and the agent.
+        let slurm = Remote { rsh: Rsh::Srun, ..Remote::default() };
+        let command = there(Path::new("/it's/oshrun"), &slurm, "n1", AGENT).unwrap();
+        let args: Vec<_> = command.get_args().collect();
+        assert_eq!(command.get_program(), "srun");
+        assert_eq!(args[args.len() - 3..], ["--nodelist=n1", "/it's/oshrun", "--agent"]);
+        assert!(command.get_envs().any(|(name, value)| name == "SLURM_LABELIO" && value.is_none()));
     }
 }

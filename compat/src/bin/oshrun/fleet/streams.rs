@@ -124,7 +124,7 @@ impl Input {
         let setup = move || Ok(nix::unistd::setpgid(Pid::from_raw(0), group)?);
         // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
         unsafe { command.pre_exec(setup) };
-        tie_to_parent(&mut command);
+        tie_to_parent(&mut command, Signal::SIGKILL);
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {

@@ -64,6 +64,12 @@ pub fn deal(
     })
 }
 
+/// Whether a program of that name is found in PATH.
+pub fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 /// Whether a name stands for the machine that this process runs on.
 pub fn is_this_machine(name: &str) -> bool {
     // Slurm's name of the node may be another than the machine's own.

@@ -186,7 +186,23 @@ fn machines_take_as_many_pes_as_they_are_said_to() {
     assert_eq!(dealt("--host a.x,b.x app : -n 2 other"), Some(vec![0, 0, 1]));
     assert_eq!(dealt("--host localhost -n 3 app"), None);
     assert_eq!(plan("--host localhost:3 app").size(), 3);
-    assert_eq!(plan("--rsh ssh app").remote.rsh, ["ssh"]);
+    let ssh = |rsh: &Rsh| *rsh == Rsh::Command(vec!["ssh".into()]);
+    assert!(ssh(&plan("--rsh ssh app").remote.rsh));
+    assert!(ssh(&plan("--host a.x app").remote.rsh), "of these Slurm need not know");
+}
+
+#[test]
+fn srun_starts_agents_on_hosts_that_slurm_has_named_alone() {
+    let remote = |line: &[&str], has_srun| {
+        let options = Options::try_parse_from([&["oshrun"][..], line].concat()).unwrap();
+        options.remote(has_srun).rsh
+    };
+    assert_eq!(remote(&["app"], true), Rsh::Srun);
+    assert_eq!(remote(&["app"], false), Rsh::default());
+    assert_eq!(remote(&["--host", "a", "app"], true), Rsh::default());
+    assert_eq!(remote(&["--hostfile", "f", "app"], true), Rsh::default());
+    let own = Rsh::Command(vec!["rsh".into()]);
+    assert_eq!(remote(&["--rsh", "rsh", "app"], true), own);
 }
 
 #[test]
@@ -194,7 +210,11 @@ fn the_command_for_other_machines_has_the_quotes_of_a_shell() {
     let rsh = |line: &str| {
         let plan =
             Plan::try_from_args(["oshrun", "--rsh", line, "app"].map(Into::into).into_iter());
-        plan.map(|plan| plan.remote.rsh).map_err(|error| error.to_string())
+        let words = |rsh| match rsh {
+            Rsh::Command(words) => words,
+            Rsh::Srun => panic!("not asked for"),
+        };
+        plan.map(|plan| words(plan.remote.rsh)).map_err(|error| error.to_string())
     };
     let found = rsh("ssh -o 'ProxyCommand nc %h %p' -i \"a b\" c\\ d").unwrap();
     assert_eq!(found, ["ssh", "-o", "ProxyCommand nc %h %p", "-i", "a b", "c d"]);

@@ -175,6 +175,7 @@ fn capabilities(core: &Core) -> Capabilities {
         name: core.facts.name,
         windows: core.windows.clone(),
         write_combining: core.device.combines(),
+        store_bytes: if core.device.combines() { 64 } else { 8 },
         arrival: Arrival::Later,
         doorbell_bits: core.doorbell_bits(),
         doorbell_vectors: core.facts.doorbell_vectors,

@@ -13,7 +13,8 @@ pub use machines::{Bench, Cable};
 
 use super::BridgePort;
 use super::device::BARS;
-use crate::ntb::port::{InboundMemory, NtbPort, Outbound, Result};
+use crate::ntb::port::vfio::Trained;
+use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PcieGen, Result};
 use nix::sys::eventfd::EventFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +30,11 @@ pub trait Model: Send + Sync + 'static {
     /// Two bytes of configuration space.
     fn config16(&self, _side: usize, _offset: usize) -> u16 {
         0
+    }
+
+    /// What the function of a side says of its own link to the machine.
+    fn trained(&self, _side: usize) -> Trained {
+        Trained { speed: PcieGen::Gen3, width: 8, max_payload: 256 }
     }
 
     /// What a side reads.

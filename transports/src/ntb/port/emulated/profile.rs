@@ -112,6 +112,7 @@ impl Profile {
             name: self.name(),
             windows,
             write_combining,
+            store_bytes: 64,
             doorbell_bits,
             doorbell_vectors,
             doorbell_delivery,

@@ -196,6 +196,8 @@ fn capabilities(core: &Core) -> Capabilities {
         name: "ivshmem",
         windows: vec![core.shared.window()],
         write_combining: false,
+        // Memory that machines share is cached as any other.
+        store_bytes: 64,
         arrival: Arrival::AtFlush,
         doorbell_bits: BITS,
         doorbell_vectors: core.device.interrupts().len() as u32,

@@ -334,7 +334,14 @@ mod tests {
         space[0x61] = 0x40;
         assert_eq!(of(&space).width, 1, "a list without end");
         assert_eq!(of(&[0xff; 256]).width, 1, "a function that does not answer");
-        assert_eq!(Trained::of_status(0x0106).map(|link| link.speed), Some(PcieGen::Gen4));
+        for (status, speed) in [
+            (0x0104, PcieGen::Gen4),
+            (0x0105, PcieGen::Gen5),
+            (0x0106, PcieGen::Gen6),
+            (0x0107, PcieGen::Gen6),
+        ] {
+            assert_eq!(Trained::of_status(status).map(|link| link.speed), Some(speed));
+        }
     }
 
     /// Ties up to `asked` events on a machine that has some vectors; says how many are tied in the end.

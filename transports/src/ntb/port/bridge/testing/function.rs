@@ -3,9 +3,9 @@
 
 use super::machines::{Behind, Inner, Map, deliver};
 use super::{Access, Bench, Model, accesses_by_width};
+use crate::ntb::port::Result;
 use crate::ntb::port::bridge::device::Device;
 use crate::ntb::port::vfio::Trained;
-use crate::ntb::port::{PcieGen, Result};
 use nix::sys::eventfd::EventFd;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl<M: Model> Device for Function<M> {
     }
 
     fn trained(&self) -> Trained {
-        Trained { speed: PcieGen::Gen3, width: 8, max_payload: 256 }
+        self.bench.inner().model.trained(self.side)
     }
 
     fn interrupts(&self) -> &[EventFd] {

@@ -2,7 +2,9 @@
 //! The registers of two bridges of Xeon processors, back to back. Written from the descriptions of the
 //! chips alone: it has its own numbers, and none of the driver's.
 
+use crate::ntb::port::PcieGen;
 use crate::ntb::port::bridge::testing::{Access, Lines, Model};
+use crate::ntb::port::vfio::Trained;
 
 /// What a BIOS may have configured.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +183,11 @@ impl Model for Xeon {
 
     fn vectors(&self, _side: usize) -> (usize, bool) {
         (self.shape.vectors, true)
+    }
+
+    /// Part of the processor: there is no link between that could have a speed.
+    fn trained(&self, _side: usize) -> Trained {
+        Trained { speed: PcieGen::Gen1, width: 1, max_payload: 256 }
     }
 
     fn config16(&self, side: usize, offset: usize) -> u16 {
