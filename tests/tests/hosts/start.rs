@@ -112,7 +112,7 @@ fn what_is_no_agent_is_named() {
         "ended with code 3 and said: strange",
     ];
     refused(&rsh.run("--host n1:1 echo started"), 1, &said);
-    let script = "printf 'tombolo-agent %s 4\\n' $VERSION; yes; exec sleep 1000";
+    let script = "printf 'tombolo-agent %s 5\\n' $VERSION; yes; exec sleep 1000";
     let rsh = Rsh::new("chatter", script);
     let mut command = oshrun(&format!("--rsh {} --host n1:1 echo started", rsh.0.display()));
     command.env("VERSION", env!("CARGO_PKG_VERSION"));
@@ -137,7 +137,7 @@ fn programs_that_cannot_run_are_named_with_their_host() {
 }
 
 fn agents_refuse_what_they_do_not_understand() {
-    let greeting = format!("tombolo-agent {} 4\n", env!("CARGO_PKG_VERSION"));
+    let greeting = format!("tombolo-agent {} 5\n", env!("CARGO_PKG_VERSION"));
     let garbage: Vec<u8> = (0..100_000u32).map(|i| (i * 31 + i / 7) as u8).collect();
     let with = |rest: &[u8]| [greeting.as_bytes(), rest].concat();
     for (input, why) in [
