@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rounds: which jobs are started, and what they measured.
 
-use super::link;
+use super::basis::Basis;
 use super::options::Options;
 use super::report::{FORMAT, Point, Report, Series, WayReport};
 use super::ways::{Mark, Way};
@@ -16,7 +16,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use tombolo::describe::count;
-use tombolo_transports::ntb::port::LinkTiming;
 
 /// A job that measures nothing for so long is ended.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -192,6 +191,9 @@ impl<'a> Comparison<'a> {
         job.arg("--tests").arg(names.join(",")).arg("--sizes").arg(sizes.join(","));
         job.arg("--budget").arg(((budget * 1e3) as u64).to_string());
         job.arg("--ceiling").arg(way.ceiling().option());
+        if way.mark == Mark::Modelled {
+            job.arg("--modelled");
+        }
         job
     }
 
@@ -204,20 +206,19 @@ impl<'a> Comparison<'a> {
 
     /// What was measured of a test over a way; None if nothing was.
     fn series(&self, test: &'static Test, candidate: &Candidate<'_>) -> Option<Series> {
-        let Candidate { way, facts, points, .. } = candidate;
-        let hops = facts.as_ref().map_or(1, |facts| facts.hops);
+        let Candidate { way, points, .. } = candidate;
+        let basis = candidate.basis();
         let point = |x: u64| {
             let of_point = points.iter().filter(|point| point.test == test.name && point.x == x);
             let mut rounds: Vec<pe::Point> = of_point.cloned().collect();
-            if way.mark == Mark::Modelled {
-                let ceiling = link::ceiling(&LinkTiming::default(), hops, test, x);
+            if let Some(ceiling) = basis.computed(test, x) {
                 rounds.iter_mut().for_each(|round| round.ceiling = ceiling);
             }
             Point::of(test, x, &rounds)
         };
         let points: Vec<Point> =
             test.points(&self.options.sizes.0).into_iter().filter_map(point).collect();
-        let ceiling = way.ceiling_in_words(test.op, self.one_machine());
+        let ceiling = basis.ceiling(test.op, self.one_machine());
         let ceiling = ceiling.filter(|_| points.iter().any(|point| point.ceiling.is_some()));
         (!points.is_empty()).then(|| Series {
             test: test.name.to_owned(),
@@ -225,15 +226,19 @@ impl<'a> Comparison<'a> {
             kind: test.kind,
             axis: test.axis,
             way: way.name.clone(),
-            mark: way.mark,
-            ceiling: ceiling.map(|(words, _)| words.to_owned()),
-            ceiling_mark: ceiling.map(|(_, mark)| mark),
+            mark: basis.mark(),
+            ceiling_mark: ceiling.as_ref().map(|(_, mark)| *mark),
+            ceiling: ceiling.map(|(words, _)| words),
             points,
         })
     }
 }
 
 impl Candidate<'_> {
+    fn basis(&self) -> Basis<'_> {
+        Basis::new(self.way, self.facts.as_ref())
+    }
+
     /// Draws the conclusion from a job that did not end well: a way that does not start is not
     /// usable; a test in which one ended is left out from then on. One that ended after all tests
     /// costs none.
@@ -261,10 +266,11 @@ impl Candidate<'_> {
         let facts = self.facts.as_ref();
         WayReport {
             name: self.way.name.clone(),
-            mark: self.way.mark,
+            mark: self.basis().mark(),
             place: self.place.clone(),
             unusable: self.unusable.clone(),
             notes: self.notes.clone(),
+            remarks: self.basis().remark().into_iter().collect(),
             routes: facts.map(|facts| facts.routes.clone()).unwrap_or_default(),
             transports: facts.map(|facts| facts.transports.clone()).unwrap_or_default(),
         }
@@ -297,7 +303,8 @@ mod tests {
         let failed_after = |under_way: Option<(&Test, u64)>| {
             let mut candidate = comparison.candidate(&options.ways[0]);
             let (routes, transports) = (String::new(), Vec::new());
-            candidate.facts = Some(Facts { hosts: 1, peer: 1, hops: 0, routes, transports });
+            let facts = Facts { hosts: 1, peer: 1, hops: 0, routes, transports, ports: None };
+            candidate.facts = Some(facts);
             candidate.under_way = match under_way {
                 Some((test, x)) => comparison.after(&candidate, &point(test, x)),
                 None => tests.first().copied(),

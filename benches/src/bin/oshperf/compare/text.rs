@@ -47,12 +47,12 @@ fn write_all(text: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn write_way(text: &mut String, way: &WayReport) -> std::fmt::Result {
-    let WayReport { name, mark, place, unusable, notes, .. } = way;
+    let WayReport { name, mark, place, unusable, notes, remarks, .. } = way;
     match unusable {
         Some(why) => writeln!(text, "# {name}: not usable: {why}")?,
         None => writeln!(text, "# {name}: {mark}, {place}")?,
     }
-    notes.iter().try_for_each(|note| writeln!(text, "# {name}: {note}"))
+    notes.iter().chain(remarks).try_for_each(|note| writeln!(text, "# {name}: {note}"))
 }
 
 fn write_series(text: &mut String, series: &Series) -> std::fmt::Result {

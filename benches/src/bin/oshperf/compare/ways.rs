@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ways for data to get from PE to PE, and how a job is made to take one of them.
 
-use crate::catalogue::Op;
 use crate::pe::Ceiling;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,tcp";
 pub enum Mark {
     /// The thing itself.
     Measured,
-    /// Memory that stands for a link, as fast as it allows.
+    /// Memory that stands for a link, as fast as it allows: of emulated ports, and of virtual machines' devices.
     Emulated,
     /// The time model of a link.
     Modelled,
@@ -42,7 +41,7 @@ pub struct Way {
     pub environment: Vec<(&'static str, String)>,
     /// Whether it leads to other hosts.
     pub across: bool,
-    /// What its figures are.
+    /// What its figures are, where NTB ports are emulated; see [`Basis`](super::basis::Basis).
     pub mark: Mark,
     /// The transport whose refusal explains why it cannot be used.
     pub transport: String,
@@ -101,35 +100,6 @@ impl Way {
             ("ofi", _) => Ceiling::Libfabric,
             ("verbs", _) => Ceiling::Verbs,
             _ => Ceiling::None,
-        }
-    }
-
-    /// The ceiling in words, with what kind of figure it is; None where there is none.
-    pub fn ceiling_in_words(&self, op: Op, one_machine: bool) -> Option<(&'static str, Mark)> {
-        match self.ceiling() {
-            Ceiling::Mapped => {
-                let words = match op {
-                    Op::Amo => "the processor's instruction on the other PE's memory",
-                    Op::Signal => "plain copy, and a cache line's way to the other PE",
-                    _ => {
-                        "plain copy to or from the other PE's memory, of a word by a load and a store"
-                    }
-                };
-                Some((words, Mark::Measured))
-            }
-            Ceiling::Cma => Some(("the kernel's copy alone", Mark::Measured)),
-            Ceiling::Memory => Some((
-                "plain copy to or from shared memory, of a word by a load and a store",
-                Mark::Emulated,
-            )),
-            Ceiling::Tcp if one_machine => Some(("TCP within the machine", Mark::Measured)),
-            Ceiling::Tcp => Some(("TCP between the two machines", Mark::Measured)),
-            Ceiling::Libfabric => Some(("libfabric's provider alone", Mark::Measured)),
-            Ceiling::Verbs => Some(("the RDMA card alone", Mark::Measured)),
-            Ceiling::None if self.mark == Mark::Modelled => {
-                Some(("rate of the link", Mark::Modelled))
-            }
-            Ceiling::None => None,
         }
     }
 
