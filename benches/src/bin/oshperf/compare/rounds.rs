@@ -49,8 +49,8 @@ pub fn measure(options: &Options) -> Result<Report, String> {
     let tests = catalogue::of(&options.ops);
     let comparison = Comparison { options, tests, own, oshrun: job::oshrun() };
     let machine = Machine::here();
-    let mut candidates: Vec<Candidate> =
-        options.ways.iter().map(|way| comparison.candidate(way)).collect();
+    let ways = options.ways();
+    let mut candidates: Vec<Candidate> = ways.iter().map(|way| comparison.candidate(way)).collect();
     let complete = comparison.rounds(&mut candidates);
     let ways = candidates.iter().map(Candidate::report).collect();
     let of_test = |test: &'static Test| {
@@ -194,6 +194,9 @@ impl<'a> Comparison<'a> {
         if way.mark == Mark::Modelled {
             job.arg("--modelled");
         }
+        if way.transport == "ofi" && !way.is_named {
+            job.arg("--devices");
+        }
         job
     }
 
@@ -297,11 +300,12 @@ mod tests {
     fn the_test_that_a_job_failed_in_is_left_out() {
         let words = ["oshperf", "--ways", "shm", "--ops", "put,amo", "--sizes", "8,64"];
         let options = Line::parse_from(words).options;
+        let ways = options.ways();
         let tests = catalogue::of(&options.ops);
         let (own, oshrun) = ("oshperf".into(), "oshrun".into());
         let comparison = Comparison { options: &options, tests: tests.clone(), own, oshrun };
         let failed_after = |under_way: Option<(&Test, u64)>| {
-            let mut candidate = comparison.candidate(&options.ways[0]);
+            let mut candidate = comparison.candidate(&ways[0]);
             let (routes, transports) = (String::new(), Vec::new());
             let facts = Facts { hosts: 1, peer: 1, hops: 0, routes, transports, ports: None };
             candidate.facts = Some(facts);

@@ -7,8 +7,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The ways that are compared unless some are named.
-pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,tcp";
+/// The ways that are tried unless some are named.
+const ALL: [&str; 8] =
+    ["shm", "cma", "ntb:direct", "ntb:packets", "ntb:modelled", "verbs", "tcp", "ofi"];
+
+/// Every way, each to be measured if it can be used; libfabric only over what no other way drives.
+pub fn all() -> Vec<Way> {
+    let way = |name: &&str| name.parse::<Way>().expect("the name of a way");
+    let unnamed = |way: Way| Way { is_named: false, ..way };
+    ALL.iter().map(way).map(unnamed).collect()
+}
 
 /// What figures are figures of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +53,8 @@ pub struct Way {
     pub mark: Mark,
     /// The transport whose refusal explains why it cannot be used.
     pub transport: String,
+    /// The user has named it.
+    pub is_named: bool,
 }
 
 impl FromStr for Way {
@@ -85,7 +95,8 @@ impl FromStr for Way {
         environment.insert(0, ("SHMEM_TRANSPORTS", transports));
         let across = !matches!(transport, "shm" | "cma");
         let transport = transport.to_owned();
-        Ok(Way { name: name.to_owned(), environment, across, mark, transport })
+        let name = name.to_owned();
+        Ok(Way { name, environment, across, mark, transport, is_named: true })
     }
 }
 
@@ -136,8 +147,8 @@ mod tests {
 
     #[test]
     fn ways_are_read_and_unknown_ones_named() {
-        let ways: Result<Vec<Way>, String> = DEFAULT.split(',').map(str::parse).collect();
-        assert_eq!(ways.unwrap().len(), 6);
+        let (ways, named) = (all(), "ofi:tcp".parse::<Way>().unwrap());
+        assert!(ways.len() == 8 && ways.iter().all(|way| !way.is_named) && named.is_named);
         for wrong in ["", "smoke", "shm:x", "ntb", "ntb:fast", "verbs:1"] {
             let why = wrong.parse::<Way>().unwrap_err();
             assert!(why.contains(&format!("'{wrong}'")) && why.contains("ntb:direct"), "{why}");
@@ -160,6 +171,8 @@ mod tests {
                     oshperf: SHMEM_TRANSPORTS='shm,verbs': there is no transport \
                     'verbs'; expected one of shm, cma";
         assert!(refusal("verbs", text).contains("there is no transport 'verbs'"));
+        let text = format!("oshperf: ofi: {}\n", crate::pe::over_ip("tcp;ofi_rxm"));
+        assert_eq!(refusal("ofi", &text), crate::pe::over_ip("tcp;ofi_rxm"));
         assert_eq!(refusal("shm", ""), "the job ended without a word");
     }
 }

@@ -20,6 +20,7 @@ use tombolo::describe::Block;
 use tombolo::tools;
 use tombolo_core::transport::Job;
 use tombolo_transports::ntb::drive::Ntb;
+use tombolo_transports::ofi::is_software;
 
 /// What lines of measurements begin with.
 pub const MARK: &str = "oshperf: ";
@@ -148,6 +149,9 @@ pub struct Options {
     /// NTB links have to take the time of the model
     #[arg(long)]
     modelled: bool,
+    /// libfabric has to use devices of its own
+    #[arg(long)]
+    devices: bool,
 }
 
 /// This PE and its memory.
@@ -195,6 +199,9 @@ pub fn main(options: &Options) -> Result<(), String> {
     if options.modelled && ports.is_some_and(|ports| ports.devices) {
         return Err(format!("ntb: {NO_MODEL}"));
     }
+    if let Some(provider) = software(&session).filter(|_| options.devices) {
+        return Err(format!("ofi: {}", over_ip(&provider)));
+    }
     if me == 0 {
         print(&Output::Facts(facts(&session, peer, ports)));
     }
@@ -237,6 +244,18 @@ pub fn main(options: &Options) -> Result<(), String> {
     }
     pe.barrier();
     Ok(())
+}
+
+/// The provider of libfabric that the job uses, if the processor does its work.
+fn software(session: &tools::Session) -> Option<String> {
+    let ofi = session.transports().iter().find(|transport| transport.name() == "ofi")?;
+    let (provider, _) = ofi.medium()?.split_once(" on ")?;
+    is_software(provider).then(|| provider.to_owned())
+}
+
+/// Why libfabric is left out unless it is named.
+pub fn over_ip(provider: &str) -> String {
+    format!("its provider {provider} uses the network that tcp drives; --ways ofi measures it")
 }
 
 fn print(line: &Output) {
