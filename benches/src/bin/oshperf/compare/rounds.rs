@@ -17,8 +17,10 @@ use std::process::Command;
 use std::time::Duration;
 use tombolo::describe::count;
 
-/// A job that measures nothing for so long is ended.
+/// A job that measures nothing for so long, and for what a point may take, is ended.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes per second of the slowest network for which jobs are not ended.
+const SLOW: u64 = 10_000_000;
 
 /// A way, and what was measured of it so far.
 struct Candidate<'a> {
@@ -141,7 +143,7 @@ impl<'a> Comparison<'a> {
     fn turn(&self, candidate: &mut Candidate<'_>, what: &str, progress: &Progress) -> End {
         progress.now(format!("{what}: {}", candidate.way.name));
         candidate.under_way = candidate.tests.first().copied();
-        job::run(self.job(candidate), SILENCE, |line| {
+        job::run(self.job(candidate), self.silence(), |line| {
             let line = line.strip_prefix(MARK).map(serde_json::from_str);
             match line {
                 Some(Ok(Output::Facts(facts))) => candidate.facts = Some(facts),
@@ -157,6 +159,16 @@ impl<'a> Comparison<'a> {
                 Some(Err(_)) | None => {}
             }
         })
+    }
+
+    /// How long a job may measure nothing. A point takes its time, and half as long for each of two ceilings; but each
+    /// is tried a few times at least, however long that takes.
+    fn silence(&self) -> Duration {
+        let Options { pes, sizes, budget, .. } = self.options;
+        let largest = sizes.0.last().copied().unwrap_or(8);
+        // Some fifteen series of puts of four times the largest size, or eight collectives of all PEs.
+        let bytes = (60 + 8 * u64::from(*pes)) * largest;
+        SILENCE + Duration::from_secs_f64(4e-3 * budget) + Duration::from_secs(bytes / SLOW)
     }
 
     /// The test that is measured after a point; None if it was the last one.
@@ -294,6 +306,22 @@ mod tests {
     fn point(test: &Test, x: u64) -> pe::Point {
         let (values, tail) = (vec![1.0], Vec::new());
         pe::Point { test: test.name.to_owned(), x, values, tail, cpu_us: None, ceiling: None }
+    }
+
+    #[test]
+    fn jobs_have_time_for_what_is_asked_for() {
+        let silence = |more: &str| {
+            let words = "oshperf --ops put".split(' ').chain(more.split_whitespace());
+            let options = Line::parse_from(words).options;
+            let (own, oshrun) = ("oshperf".into(), "oshrun".into());
+            Comparison { options: &options, tests: vec![], own, oshrun }.silence().as_secs()
+        };
+        // One that hangs is found within two minutes.
+        assert!((60..120).contains(&silence("")), "{}", silence(""));
+        assert!(silence("--budget 60000") >= 60 + 2 * 60);
+        // A few puts of a GiB over 100 Mbit/s.
+        assert!(silence("--sizes 1G") >= 60 + 10 * 86);
+        assert!(silence("-n 64 --sizes 64M") > silence("--sizes 64M"));
     }
 
     #[test]
