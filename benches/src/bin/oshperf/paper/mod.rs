@@ -65,9 +65,9 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// On one host: the thing itself.
+    /// The thing itself: memory of one host, a network within it.
     Measured,
-    /// Over links that memory stands for.
+    /// Memory that stands for a link.
     Emulated,
     /// Over links that take the time of hardware.
     Modelled,
