@@ -106,7 +106,7 @@ pub const PAPER: Paper = Paper {
              between emulated hosts of this machine; gains need latency to hide, and a processor for each thread and each \
              service thread. The sort is class S and W of NPB, whose verification it passes.",
     jobs: || jobs(no_libfabric()),
-    rows: |samples| {
+    rows: |found| {
         let mut rows = Vec::new();
         for (_, _, Places { words, mark, threads, classes }) in SET_UPS {
             for (place, count) in threads.into_iter().zip(["1 thread", "2 threads", "4 threads"]) {
@@ -117,7 +117,7 @@ pub const PAPER: Paper = Paper {
                     ("ahead", "and rows taken ahead by a non-blocking fetch", "-"),
                 ] {
                     let name = |kind: &str| format!("mandelbrot.{kind}@{place}");
-                    let here = ratio(samples, &name("no_context"), &name(kind));
+                    let here = found.ratio(&name("no_context"), &name(kind));
                     let what = format!("Mandelbrot, {about}, {words}, {count}");
                     rows.extend(here.map(|ratio| row(what, published, change(ratio), mark)));
                 }
@@ -125,7 +125,7 @@ pub const PAPER: Paper = Paper {
             for (place, class) in classes.into_iter().zip(["S", "W"]) {
                 for (part, about) in [("exchange_", "exchange of keys"), ("", "whole ranking")] {
                     let name = |kind: &str| format!("integer_sort.{part}{kind}@{place}");
-                    let here = ratio(samples, &name("one_context"), &name("two_contexts"));
+                    let here = found.ratio(&name("one_context"), &name("two_contexts"));
                     let what = format!(
                         "integer sort {class}, {about}, contexts for gets and puts, {words}"
                     );
