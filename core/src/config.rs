@@ -60,8 +60,8 @@ crate::settings! {
         /// nothing. The NTB ring has SHMEM_NTB_SILENCE.
         User silence: Duration = "6", "SHMEM_SILENCE";
         /// How operations are routed: "auto" measures the channels once per machine and keeps the
-        /// result, "always" measures at every start, "adaptive" also corrects routes while the
-        /// program runs, "off" routes by fixed rules, the path of a saved table (a file tuning-*.json of the
+        /// result, "always" measures at every start, "adaptive" also corrects routes of copies in mapped
+        /// memory and of gets while the program runs, "off" routes by fixed rules, the path of a saved table (a file tuning-*.json of the
         /// cache directory) takes that table. All PEs must measure, or take a table, or route by fixed rules.
         User tune: Tune = "auto", "SHMEM_TUNE", alike;
         /// Time that measuring may take at start, all PEs together, in milliseconds.

@@ -43,6 +43,7 @@ use crate::config::{Config, Table};
 use crate::error::Result;
 use crate::wait::Reason;
 use ipnet::IpNet;
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -446,8 +447,8 @@ pub enum Progress {
     Always,
 }
 
-/// One way to reach other PEs.
-pub trait Transport: Send + Sync {
+/// One way to reach other PEs. Who knows a transport by its type may ask it more, through [`Any`].
+pub trait Transport: Any + Send + Sync {
     /// The name people use in `SHMEM_TRANSPORTS`.
     fn name(&self) -> &'static str;
 

@@ -55,6 +55,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     };
     let counted = crate_dir().join("c/special/counted.c");
     let counted = Program::new(prefix, &counted, "", &["-pthread"]);
+    let traced = counted.clone();
     let beating = Program::new(prefix, &crate_dir().join("c/special/beating.c"), "", &[]);
     let (cut, many) = (beating.clone(), beating);
     let faults = crate_dir().join("c/special/faults.c");
@@ -72,6 +73,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         tool(prefix, "an_interface_that_is_not_there_is_told", refuses),
         tool(prefix, "pes_listen_at_the_ports_that_are_given", listens),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
+        Trial::test("a_long_timeline_comes_over_a_slow_cable", move || timeline(&traced)),
     ];
     let long = crate_dir().join("c/special/long_transfers.c");
     let long = Program::new(prefix, &long, "", &["-O1"]);
@@ -254,6 +256,36 @@ fn profiles(program: &Program) -> Result<(), Failed> {
     for pe in 0..2 {
         let own = |e: &&Value| e["pid"] == pe && e["name"] == "shmem_barrier_all" && e["ph"] == "X";
         assert_eq!(events.iter().filter(own).count(), 3, "{trace}");
+    }
+    Ok(())
+}
+
+/// Of a job that has ended well: telling what was traced takes a quarter of a minute, as long as one may be silent.
+fn timeline(program: &Program) -> Result<(), Failed> {
+    const EVENTS: usize = 100_000;
+    let nodes = Nodes::start(1)?;
+    nodes.limit(1, "2mbit")?;
+    let trace = scratch("network").join("timeline");
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1:2", "--trace-events", &EVENTS.to_string()]);
+    oshrun.arg(format!("--trace={}", trace.display())).arg(program.executable()?);
+    oshrun.args(["barriers", &EVENTS.to_string()]).env("SHMEM_TUNE", "off");
+    nodes.enter(&mut oshrun);
+    let begun = Instant::now();
+    let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
+    // What is lost is said, here and in the file.
+    assert!(ran.stderr.contains("oldest events, for which there was no room"), "{ran:?}");
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(5), "the cable is not slow: {took:?}");
+    // One event a line: a value of all of them would take much memory.
+    let text = fs::read_to_string(&trace)?;
+    fs::remove_file(&trace)?;
+    assert!(text.ends_with("\n]}\n"), "{}", &text[text.len() - 200..]);
+    for pe in 0..2 {
+        let own = format!("\"pid\":{pe},");
+        let spans =
+            text.lines().filter(|line| line.contains(&own) && line.contains("\"ph\":\"X\""));
+        assert_eq!(spans.count(), EVENTS, "of PE {pe}");
     }
     Ok(())
 }

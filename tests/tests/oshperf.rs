@@ -23,11 +23,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 16] = [
+const CASES: [(&str, &[&str], Case); 17] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
     ("networks_have_ceilings", &["sh"], networks_have_ceilings),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
+    ("all_ways_are_tried_unless_some_are_named", &["sh"], all_ways_are_tried_unless_some_are_named),
     ("an_interrupted_run_keeps_what_it_has", &["sh"], an_interrupted_run_keeps_what_it_has),
     ("an_interruption_is_no_success", &["cc"], an_interruption_is_no_success),
     ("what_is_left_by_a_kill_has_a_name", &["cc"], what_is_left_by_a_kill_has_a_name),
@@ -219,6 +220,30 @@ fn ways_that_cannot_be_used_say_why(prefix: &Path) -> Result<(), Failed> {
     let mut command = oshperf(prefix, "compare --hosts 2 --ways shm --ops amo --rounds 1");
     let ran = run(&mut command, LIMIT)?;
     assert!(ran.code == Some(1) && ran.stderr.contains("nothing could be measured"), "{ran:?}");
+    Ok(())
+}
+
+/// Those that cannot be used have a reason, which is no failure. Nothing but atomic operations: one point of each.
+fn all_ways_are_tried_unless_some_are_named(prefix: &Path) -> Result<(), Failed> {
+    let (ran, report) = compare(prefix, "all", "--ops amo --rounds 1")?;
+    let ways = report["ways"].as_array().ok_or("no ways")?;
+    let names: Vec<&str> = ways.iter().filter_map(|way| way["name"].as_str()).collect();
+    let all = ["shm", "cma", "ntb:direct", "ntb:packets", "ntb:modelled", "verbs", "tcp", "ofi"];
+    assert_eq!(names, all);
+    for way in ways {
+        let name = way["name"].as_str().unwrap_or_default();
+        let measured = !sizes(&report, "fetch_add", name).is_empty();
+        let reason = way["unusable"].as_str().unwrap_or_default();
+        assert!(measured == reason.is_empty(), "{way}: {}", ran.stdout);
+    }
+    assert_eq!(sizes(&report, "fetch_add", "tcp"), [8], "{}", ran.stdout);
+    // Where it has no device of its own, it is not measured beside tcp, whether it is installed or not.
+    let has_cards = fs::read_dir("/sys/class/infiniband").is_ok_and(|all| all.count() > 0);
+    let ofi = ways[7]["unusable"].as_str();
+    assert!(
+        has_cards || ofi.is_some_and(|why| why.contains("tcp") || why.contains("libfabric")),
+        "{ofi:?}"
+    );
     Ok(())
 }
 

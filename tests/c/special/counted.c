@@ -3,7 +3,8 @@
  * before it would finalise; "threads": operations of several threads; "stream": puts for argv[2] seconds to the PE
  * half way round, with pauses in which service threads have to work, and nothing else; "waiters": four threads of
  * PE 1 wait 100 ms, and threads come and go; "uneven": 64 short puts to the next PE, a pause, and again; "forks": a
- * child exits, then a thread puts and lives for 200 ms; "teams": splits, contexts and their ends, five of each. */
+ * child exits, then a thread puts and lives for 200 ms; "teams": splits, contexts and their ends, five of each;
+ * "barriers": argv[2] of them, and nothing else. */
 #include <pthread.h>
 #include <shmem.h>
 #include <signal.h>
@@ -117,6 +118,11 @@ int main(int argc, char **argv) {
     static char local[BLOCK];
     if (!strcmp(how, "stream")) {
         stream(heap, local, atof(argv[2]));
+        shmem_finalize();
+        return 0;
+    }
+    if (!strcmp(how, "barriers")) {
+        for (long left = atol(argv[2]); left > 0; left--) shmem_barrier_all();
         shmem_finalize();
         return 0;
     }

@@ -33,6 +33,7 @@ use crate::network::open::Kind;
 use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{Network, is_on_one_machine, trial};
+pub use choose::is_software;
 use choose::{Candidate, Offers, Wish};
 use rdm::Rdm;
 use settings::{Atomics, OfiSettings};

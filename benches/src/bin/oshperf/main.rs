@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  oshperf compare                                        ways of this machine, without ofi and verbs
+  oshperf compare                                        all ways that this machine can use
   oshperf compare --ways shm,cma --ops put,get --sizes 8..64K
   oshperf compare --host n1,n2 --ways tcp,ofi --html page.html
   oshperf compare --json new.json; oshperf diff old.json new.json

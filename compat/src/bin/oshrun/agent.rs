@@ -8,11 +8,13 @@ use crate::host::{self, Host, Parent, Started};
 use crate::job::{Ending, LEFT_BEHIND};
 use crate::keeper::Launcher;
 use crate::output::{Copied, Outlets};
+use crate::profile::counted::Unread;
+use crate::profile::events;
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
 use crate::thread;
-use crate::wire::{self, GREETING, News, Order, Sender, Share};
+use crate::wire::{self, GREETING, News, Order, STALL, Sender, Share};
 use nix::unistd::alarm;
 use std::cell::RefCell;
 use std::fs::File;
@@ -25,14 +27,13 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 /// For the job to be described, while other machines are still being reached.
 const DESCRIBE: u32 = 120;
 /// How often to look whether the PEs have come further.
 const LOOK: Duration = Duration::from_millis(500);
-/// For the last news to leave.
-const FLUSH: Duration = Duration::from_secs(5);
 /// Bytes of output in a frame, as long as no line is longer.
 const BLOCK: usize = 256 << 10;
 
@@ -77,7 +78,7 @@ pub async fn run(launcher: Launcher) -> Ending {
             signals::sweep(Duration::ZERO);
             news.send(News::Failed { code, text });
             news.send(News::Done { withstood: vec![] });
-            news.flush(FLUSH);
+            news.finish(STALL);
             Ending::Code(code)
         }
     }
@@ -156,6 +157,8 @@ struct Agent {
     /// When the other side counts as lost, unless it has announced to be silent.
     lost_at: Option<Instant>,
     beat_at: Instant,
+    /// Blocks of news that were written, and when they were last found to be more than before.
+    advanced: (u64, Instant),
     running: bool,
 }
 
@@ -180,6 +183,7 @@ impl Agent {
             silence,
             lost_at: Some(Instant::now() + silence),
             beat_at: Instant::now() + beat(silence),
+            advanced: (0, Instant::now()),
             running: false,
         }
     }
@@ -196,28 +200,24 @@ impl Agent {
         host::serve_all(&self.host, &self.changed);
         // A child may have ended before its signal could be read.
         self.host.borrow_mut().collect();
-        let mut printed: Option<tokio::task::JoinHandle<()>> = None;
+        let mut told: Option<tokio::task::JoinHandle<()>> = None;
         let mut withstood = vec![];
         loop {
             self.tell();
-            if printed.is_none() && self.host.borrow().is_over() {
+            if told.is_none() && self.host.borrow().is_over() {
                 withstood = signals::sweep(LEFT_BEHIND).iter().map(|pid| pid.as_raw()).collect();
-                let outputs = std::mem::take(&mut self.outputs);
-                let changed = self.changed.clone();
-                printed = Some(tokio::task::spawn_local(async move {
-                    for output in outputs {
-                        let _ = output.await;
-                    }
-                    changed.notify_one();
-                }));
+                told = Some(self.tell_the_rest());
             }
-            if printed.as_ref().is_some_and(|printed| printed.is_finished()) {
-                for counted in self.host.borrow_mut().counted() {
-                    self.news.send(News::Counted(Box::new(counted)));
+            if let Some(told) = &told {
+                if told.is_finished() {
+                    self.news.send(News::Done { withstood });
+                    self.news.finish(STALL);
+                    return Ending::Code(0);
                 }
-                self.news.send(News::Done { withstood });
-                self.news.flush(FLUSH);
-                return Ending::Code(0);
+                if self.stands_still() {
+                    let seconds = STALL.as_secs();
+                    return self.give_up(&format!("its agent could tell nothing for {seconds} s"));
+                }
             }
             let look = Instant::now() + LOOK;
             let deadline = self.lost_at.map_or(look, |at| at.min(look));
@@ -244,6 +244,37 @@ impl Agent {
                 return self.give_up(&format!("heard nothing of oshrun for {seconds} s"));
             }
         }
+    }
+
+    /// Tells what the PEs, which have ended, have printed and counted. This may take minutes, during which the
+    /// other side is told that this one is there.
+    fn tell_the_rest(&mut self) -> tokio::task::JoinHandle<()> {
+        let (outputs, unread) =
+            (std::mem::take(&mut self.outputs), self.host.borrow_mut().counted());
+        let (news, changed) = (self.news.clone(), self.changed.clone());
+        self.advanced = (self.news.blocks_written(), Instant::now());
+        tokio::task::spawn_local(async move {
+            for output in outputs {
+                let _ = output.await;
+            }
+            let (done, told) = oneshot::channel();
+            thread::start(move || {
+                tell_counted(&unread, &news);
+                let _ = done.send(());
+            });
+            let _ = told.await;
+            changed.notify_one();
+        })
+    }
+
+    /// Whether nothing was written for [`STALL`], although something is told all the time. While the other side
+    /// is stopped, that is no wonder.
+    fn stands_still(&mut self) -> bool {
+        let written = self.news.blocks_written();
+        if written != self.advanced.0 || self.lost_at.is_none() {
+            self.advanced = (written, Instant::now());
+        }
+        self.advanced.1 + STALL <= Instant::now()
     }
 
     /// Tells what has happened.
@@ -295,6 +326,16 @@ impl Agent {
         signals::sweep(Duration::ZERO);
         self.news.flush(Duration::from_millis(200));
         Ending::Code(1)
+    }
+}
+
+/// Tells what PEs have counted, of one PE after the other: memory holds what is left of one.
+fn tell_counted(unread: &[Unread], news: &Sender<News>) {
+    for mut counted in unread.iter().filter_map(Unread::read) {
+        let pe = counted.pe;
+        events::cut(&mut counted).for_each(|events| news.send(News::Events { pe, events }));
+        news.send(News::Counted(Box::new(counted)));
+        news.flush_all();
     }
 }
 

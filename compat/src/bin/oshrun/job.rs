@@ -14,6 +14,7 @@ use crate::options::{Plan, Program};
 use crate::output::{Copied, Outlets};
 use crate::placement::Hosts;
 use crate::profile::Collected;
+use crate::profile::counted::Unread;
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
@@ -393,7 +394,8 @@ impl Job {
             return ending;
         }
         if let Reach::Here(host) = &self.reach {
-            host.borrow_mut().counted().into_iter().for_each(|it| self.collected.take(it));
+            let unread = host.borrow_mut().counted();
+            unread.iter().filter_map(Unread::read).for_each(|it| self.collected.take(it));
         }
         let machine = |pe| self.hosts.machine(self.hosts.of(pe)).to_owned();
         let places = (0..self.pes.len()).map(machine).collect();

@@ -15,7 +15,7 @@ use crate::fleet::{RELAY, tie_to_parent};
 use crate::job::Ending;
 use crate::report;
 use crate::thread;
-use crate::wire::{self, Errand, FromRelay, Sender, ToRelay};
+use crate::wire::{self, Errand, FromRelay, STALL, Sender, ToRelay};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -27,7 +27,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// For commands to end when their standard input has, and for the last of what they say.
+/// For commands to end when their standard input has.
 const END: Duration = Duration::from_secs(5);
 /// What is passed on at a time.
 const BLOCK: usize = 64 << 10;
@@ -100,7 +100,7 @@ fn serve() -> Result<(), String> {
             Event::AllHaveEnded => break,
         }
     }
-    news.flush(END);
+    news.finish(STALL);
     Ok(())
 }
 
@@ -239,6 +239,8 @@ fn pass_on(
             if count == 0 {
                 return drop(busy);
             }
+            // What cannot leave yet stays with who writes it: a timeline may be longer than memory has room for.
+            news.flush_all();
         }
     });
 }

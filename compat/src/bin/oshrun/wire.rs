@@ -9,27 +9,32 @@
 //! [`ToRelay`] and [`FromRelay`]. What an agent behind it says and hears are bytes in these.
 
 use crate::options::{Bind, Program};
-use crate::profile::{Counting, counted::Counted};
+use crate::profile::{Counting, counted::Counted, events::Event};
 use crate::report;
 use crate::thread;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// The first line of each side: the version, a number that changes with what frames look like, and the build of the
 /// library, so that hosts with another one are refused before a program starts.
 pub const GREETING: &str =
-    concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 4 ", env!("TOMBOLO_BUILD"));
+    concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 5 ", env!("TOMBOLO_BUILD"));
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 
 /// Bytes of output of each stream, and of input, that may be under way.
 pub const WINDOW: usize = 1 << 20;
-/// No frame is longer: the largest hold a timeline, a million events of 150 bytes at most.
+/// No frame is longer: the largest hold a line of output, or what the PEs of a large job put before a barrier.
 /// Where text comes in the place of a frame, its first bytes stand for a greater length.
 const FRAME_MAX: usize = 160 << 20;
+/// What is written at a time: its end is what tells a slow connection from one that stands still.
+const BLOCK: usize = 16 << 10;
+/// A connection on which not one block was written for so long stands still.
+pub const STALL: Duration = Duration::from_secs(60);
 
 /// What an agent needs to know of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,7 +163,12 @@ pub enum News {
     /// This much of the standard input was taken.
     InputTaken(usize),
     Beat,
-    /// What a PE that has ended has counted.
+    /// Events of a PE that has ended, of which the rest is still to come.
+    Events {
+        pe: usize,
+        events: Vec<Event>,
+    },
+    /// What a PE that has ended has counted, but for events that were told before.
     Counted(Box<Counted>),
     /// Everything has ended and was told, but for processes that cannot be killed.
     Done {
@@ -259,7 +269,11 @@ fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
 }
 
 /// Sends frames, in order, from a thread of its own: the other side may stall.
-pub struct Sender<T>(mpsc::Sender<Item<T>>);
+pub struct Sender<T> {
+    items: mpsc::Sender<Item<T>>,
+    /// Blocks that were written.
+    written: Arc<AtomicU64>,
+}
 
 enum Item<T> {
     Frame(T),
@@ -269,7 +283,7 @@ enum Item<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Sender(self.0.clone())
+        Sender { items: self.items.clone(), written: self.written.clone() }
     }
 }
 
@@ -277,6 +291,8 @@ impl<T: Serialize + Send + 'static> Sender<T> {
     /// A thread that writes to `to` until told to close it, or the last sender is dropped.
     pub fn start(mut to: impl Write + Send + 'static) -> Sender<T> {
         let (sender, frames) = mpsc::channel();
+        let written = Arc::new(AtomicU64::new(0));
+        let count = written.clone();
         thread::start(move || {
             for item in frames {
                 match item {
@@ -288,9 +304,12 @@ impl<T: Serialize + Send + 'static> Sender<T> {
                                 return;
                             }
                         };
-                        // The thread that reads from the other side notices its end.
-                        if to.write_all(&bytes).is_err() {
-                            return;
+                        for block in bytes.chunks(BLOCK) {
+                            // The thread that reads from the other side notices its end.
+                            if to.write_all(block).is_err() {
+                                return;
+                            }
+                            count.fetch_add(1, Ordering::Relaxed);
                         }
                     }
                     Item::Close => return,
@@ -298,24 +317,52 @@ impl<T: Serialize + Send + 'static> Sender<T> {
                 }
             }
         });
-        Sender(sender)
+        Sender { items: sender, written }
     }
 
     pub fn send(&self, frame: T) {
         // As above.
-        let _ = self.0.send(Item::Frame(frame));
+        let _ = self.items.send(Item::Frame(frame));
     }
 
     /// Closes the connection after all that was sent.
     pub fn close(&self) {
-        let _ = self.0.send(Item::Close);
+        let _ = self.items.send(Item::Close);
     }
 
     /// Waits until everything sent so far is written, but not for longer than `patience`.
     pub fn flush(&self, patience: Duration) {
+        let _ = self.flushed().recv_timeout(patience);
+    }
+
+    /// Waits until everything sent so far is written, or cannot be any more.
+    pub fn flush_all(&self) {
+        let _ = self.flushed().recv();
+    }
+
+    /// The same, as long as bytes go: not once none was written for as long as `stall`.
+    pub fn finish(&self, stall: Duration) {
+        let flushed = self.flushed();
+        let mut before = self.blocks_written();
+        while let Err(mpsc::RecvTimeoutError::Timeout) = flushed.recv_timeout(stall) {
+            let now = self.blocks_written();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    /// Grows as long as what is sent is written.
+    pub fn blocks_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Where is told that everything sent so far is written; closed if that cannot be.
+    fn flushed(&self) -> mpsc::Receiver<()> {
         let (done, written) = mpsc::channel();
-        let _ = self.0.send(Item::Flush(done));
-        let _ = written.recv_timeout(patience);
+        let _ = self.items.send(Item::Flush(done));
+        written
     }
 }
 
@@ -351,6 +398,34 @@ mod tests {
         );
         let unknown = [1, 0, 0, 0, 200];
         assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("cannot be read"));
+    }
+
+    /// A reader that takes little at a time is waited for, one that takes nothing is not.
+    #[test]
+    fn slow_readers_are_waited_for() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let sender = Sender::start(writer);
+        sender.send(Order::Input(vec![7; 40 * BLOCK]));
+        // A pipe holds a part of it.
+        sender.finish(Duration::from_millis(10));
+        assert!(sender.blocks_written() < 40);
+        let reads = std::thread::spawn(move || {
+            let mut taken = vec![0; BLOCK];
+            let mut all = 0;
+            while let Ok(count @ 1..) = reader.read(&mut taken) {
+                all += count;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            all
+        });
+        sender.finish(STALL);
+        assert!(sender.blocks_written() >= 40);
+        // It is gone: nothing is waited for.
+        sender.close();
+        assert!(reads.join().unwrap() > 40 * BLOCK);
+        sender.send(Order::Beat);
+        sender.flush_all();
+        sender.finish(STALL);
     }
 
     mod garbage {

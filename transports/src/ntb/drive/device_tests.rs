@@ -10,6 +10,7 @@ use crate::ntb::port::{
     AbsentPort, Event, LinkTiming, NtbPort, PcieGen, amd, engine, epf, intel, plx, switchtec,
 };
 use crate::ntb::ring::choose::LinkCosts;
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -109,6 +110,10 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
     ports[2].swap(0, 1);
     let cables = links.map(|(_, cable)| cable);
     run(ports, &[], |world, hosts| {
+        // As who measures asks.
+        let transport: &dyn Any = world.transports()[0].as_ref();
+        let facts = transport.downcast_ref::<Ntb>().and_then(Ntb::ports).expect("ports in use");
+        assert!(facts.devices && facts.link.is_some_and(|link| link.width > 0), "{facts:?}");
         let places = Places::new(world, hosts, false);
         exchange(world, hosts, places, 1);
         exchange(world, hosts, places, 2);

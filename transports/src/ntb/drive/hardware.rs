@@ -5,7 +5,7 @@ use super::cabling::{self, Far, HostPorts, RingPosition};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::emulated::EmulatedPort;
 use crate::ntb::port::functions::Function;
-use crate::ntb::port::{AbsentPort, NtbPort, open_ports};
+use crate::ntb::port::{AbsentPort, LinkState, NtbPort, open_ports};
 use crate::ntb::settings::Ports;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -26,7 +26,25 @@ pub struct Hardware {
     learns: bool,
 }
 
+/// What figures over the links of a host depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortFacts {
+    /// They are devices of the machine, not ports that the launcher emulates.
+    pub devices: bool,
+    /// The slower one of the two links, where both keep a rate: others are as fast as memory.
+    pub link: Option<LinkState>,
+}
+
 impl Hardware {
+    /// What figures depend on.
+    pub fn facts(&self) -> PortFacts {
+        let paced = self.ports.iter().all(|port| port.capabilities().paced);
+        let states = self.ports.iter().map(|port| port.link_state());
+        let rate = |state: &LinkState| state.speed.lane_bytes_per_s() * f64::from(state.width);
+        let slower = states.min_by(|a, b| rate(a).total_cmp(&rate(b)));
+        PortFacts { devices: self.learns, link: slower.filter(|_| paced) }
+    }
+
     /// Opens the ports; the error says to people why there are none.
     pub fn find(job: &Job<'_>, settings: &NtbSettings) -> Result<Hardware, String> {
         match settings.links {

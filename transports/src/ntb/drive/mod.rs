@@ -46,6 +46,7 @@ use advert::Advert;
 use arrival::Arrivals;
 use direct::DirectPeer;
 use hardware::Hardware;
+pub use hardware::PortFacts;
 use lane::ServiceTiming;
 use links::{Links, name};
 use memory::HostMemory;
@@ -104,6 +105,11 @@ struct Running {
 }
 
 impl Ntb {
+    /// What figures over the links of this host depend on; none before they are in use.
+    pub fn ports(&self) -> Option<PortFacts> {
+        Some(self.opened.as_ref()?.hardware.facts())
+    }
+
     /// A transport with nothing open.
     pub fn new() -> Ntb {
         Ntb::default()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ceilings of modelled links: what the model of the link alone allows.
+//! Ceilings of links by computation: what the model of the link alone allows, or the rate of a real one.
 
 use crate::catalogue::Test;
 use tombolo_transports::ntb::port::LinkTiming;
@@ -22,6 +22,17 @@ pub fn ceiling(link: &LinkTiming, hops: u32, test: &Test, x: u64) -> Option<f64>
     }
 }
 
+/// The same by the rate alone, for links of which nothing else is known. A DMA engine makes TLPs as large as they may
+/// be.
+pub fn rate(link: &LinkTiming, test: &Test, x: u64) -> Option<f64> {
+    let wire_ns = link.wire_ps(x, x.div_ceil(link.max_payload.into())) as f64 / 1e3;
+    match test.name {
+        "rate" => Some(x as f64 / wire_ns * 1e3),
+        "bibw" => Some(2.0 * x as f64 / wire_ns * 1e3),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +46,9 @@ mod tests {
         assert!((of("bibw", 1 << 20) / of("rate", 1 << 20) - 2.0).abs() < 1e-9);
         assert!(of("put", 8) > of("signal", 8));
         assert!(ceiling(&link, 1, Test::find("barrier").unwrap(), 8).is_none());
+        // With the largest payloads there are fewer headers.
+        let largest = super::rate(&link, Test::find("rate").unwrap(), 1 << 20).unwrap();
+        assert!((largest / (link.ceiling_bytes_per_s(256) / 1e6) - 1.0).abs() < 1e-3);
+        assert!(super::rate(&link, Test::find("put").unwrap(), 8).is_none());
     }
 }

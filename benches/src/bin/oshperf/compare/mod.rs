@@ -5,6 +5,7 @@
 //! program as the PEs. The jobs take turns, round after round, so that what changes on the machine
 //! meanwhile concerns all ways alike.
 
+mod basis;
 mod html;
 mod link;
 mod options;
@@ -91,6 +92,7 @@ pub mod tests {
             place: "1 host".to_owned(),
             unusable: unusable.map(str::to_owned),
             notes: Vec::new(),
+            remarks: Vec::new(),
             routes: "put cached".to_owned(),
             transports: Vec::new(),
         };

@@ -34,9 +34,10 @@ pub struct Options {
         value_parser = |line: &str| line.parse().map(|_: tool::Words| line.to_owned()))]
     pub rsh: Option<String>,
 
-    /// The ways: shm, cma, ntb:direct, ntb:packets, ntb:modelled, tcp, ofi, ofi:PROVIDER, verbs
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ways::DEFAULT)]
-    pub ways: Vec<Way>,
+    /// The ways: shm, cma, ntb:direct, ntb:packets, ntb:modelled, verbs, tcp, ofi, ofi:PROVIDER; all that can be used
+    /// unless given, but for ofi where it would run over the network that tcp uses
+    #[arg(long = "ways", value_name = "LIST", value_delimiter = ',')]
+    named: Vec<Way>,
 
     /// What is measured
     #[arg(
@@ -75,10 +76,15 @@ pub struct Options {
 }
 
 impl Options {
+    /// The ways that are to be measured, where they can be used.
+    pub fn ways(&self) -> Vec<Way> {
+        if self.named.is_empty() { ways::all() } else { self.named.clone() }
+    }
+
     /// What is wrong with them that no option alone tells.
     pub fn mistake(&self) -> Option<String> {
-        let twice = |at: &usize| self.ways[..*at].contains(&self.ways[*at]);
-        let at = (0..self.ways.len()).find(twice)?;
-        Some(format!("--ways names {} twice", self.ways[at].name))
+        let twice = |at: &usize| self.named[..*at].contains(&self.named[*at]);
+        let at = (0..self.named.len()).find(twice)?;
+        Some(format!("--ways names {} twice", self.named[at].name))
     }
 }

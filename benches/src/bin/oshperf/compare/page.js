@@ -307,7 +307,7 @@
     };
     const rows = report.ways.map((way) => {
       const state = [way.unusable === null ? `${way.mark}, ${way.place}` : `not usable: ${way.unusable}`,
-        ...way.notes].join("; ");
+        ...way.notes, ...way.remarks].join("; ");
       const name = make("td", {}, ...(used(way) ? [swatch(way.name)] : []), way.name);
       return make("tr", {}, name, make("td", {}, state), make("td", {}, ceilings(way)));
     });

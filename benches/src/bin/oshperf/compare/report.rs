@@ -53,6 +53,9 @@ pub struct WayReport {
     pub unusable: Option<String>,
     /// What was left out, and why.
     pub notes: Vec<String>,
+    /// What there is to know of its figures besides.
+    #[serde(default)]
+    pub remarks: Vec<String>,
     /// Routes from PE 0 to the PE that it measures against.
     pub routes: String,
     /// What the transports say.

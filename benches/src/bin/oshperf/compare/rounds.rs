@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rounds: which jobs are started, and what they measured.
 
-use super::link;
+use super::basis::Basis;
 use super::options::Options;
 use super::report::{FORMAT, Point, Report, Series, WayReport};
 use super::ways::{Mark, Way};
@@ -16,10 +16,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use tombolo::describe::count;
-use tombolo_transports::ntb::port::LinkTiming;
 
-/// A job that measures nothing for so long is ended.
+/// A job that measures nothing for so long, and for what a point may take, is ended.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes per second of the slowest network for which jobs are not ended.
+const SLOW: u64 = 10_000_000;
 
 /// A way, and what was measured of it so far.
 struct Candidate<'a> {
@@ -50,8 +51,8 @@ pub fn measure(options: &Options) -> Result<Report, String> {
     let tests = catalogue::of(&options.ops);
     let comparison = Comparison { options, tests, own, oshrun: job::oshrun() };
     let machine = Machine::here();
-    let mut candidates: Vec<Candidate> =
-        options.ways.iter().map(|way| comparison.candidate(way)).collect();
+    let ways = options.ways();
+    let mut candidates: Vec<Candidate> = ways.iter().map(|way| comparison.candidate(way)).collect();
     let complete = comparison.rounds(&mut candidates);
     let ways = candidates.iter().map(Candidate::report).collect();
     let of_test = |test: &'static Test| {
@@ -142,7 +143,7 @@ impl<'a> Comparison<'a> {
     fn turn(&self, candidate: &mut Candidate<'_>, what: &str, progress: &Progress) -> End {
         progress.now(format!("{what}: {}", candidate.way.name));
         candidate.under_way = candidate.tests.first().copied();
-        job::run(self.job(candidate), SILENCE, |line| {
+        job::run(self.job(candidate), self.silence(), |line| {
             let line = line.strip_prefix(MARK).map(serde_json::from_str);
             match line {
                 Some(Ok(Output::Facts(facts))) => candidate.facts = Some(facts),
@@ -158,6 +159,16 @@ impl<'a> Comparison<'a> {
                 Some(Err(_)) | None => {}
             }
         })
+    }
+
+    /// How long a job may measure nothing. A point takes its time, and half as long for each of two ceilings; but each
+    /// is tried a few times at least, however long that takes.
+    fn silence(&self) -> Duration {
+        let Options { pes, sizes, budget, .. } = self.options;
+        let largest = sizes.0.last().copied().unwrap_or(8);
+        // Some fifteen series of puts of four times the largest size, or eight collectives of all PEs.
+        let bytes = (60 + 8 * u64::from(*pes)) * largest;
+        SILENCE + Duration::from_secs_f64(4e-3 * budget) + Duration::from_secs(bytes / SLOW)
     }
 
     /// The test that is measured after a point; None if it was the last one.
@@ -192,6 +203,12 @@ impl<'a> Comparison<'a> {
         job.arg("--tests").arg(names.join(",")).arg("--sizes").arg(sizes.join(","));
         job.arg("--budget").arg(((budget * 1e3) as u64).to_string());
         job.arg("--ceiling").arg(way.ceiling().option());
+        if way.mark == Mark::Modelled {
+            job.arg("--modelled");
+        }
+        if way.transport == "ofi" && !way.is_named {
+            job.arg("--devices");
+        }
         job
     }
 
@@ -204,20 +221,19 @@ impl<'a> Comparison<'a> {
 
     /// What was measured of a test over a way; None if nothing was.
     fn series(&self, test: &'static Test, candidate: &Candidate<'_>) -> Option<Series> {
-        let Candidate { way, facts, points, .. } = candidate;
-        let hops = facts.as_ref().map_or(1, |facts| facts.hops);
+        let Candidate { way, points, .. } = candidate;
+        let basis = candidate.basis();
         let point = |x: u64| {
             let of_point = points.iter().filter(|point| point.test == test.name && point.x == x);
             let mut rounds: Vec<pe::Point> = of_point.cloned().collect();
-            if way.mark == Mark::Modelled {
-                let ceiling = link::ceiling(&LinkTiming::default(), hops, test, x);
+            if let Some(ceiling) = basis.computed(test, x) {
                 rounds.iter_mut().for_each(|round| round.ceiling = ceiling);
             }
             Point::of(test, x, &rounds)
         };
         let points: Vec<Point> =
             test.points(&self.options.sizes.0).into_iter().filter_map(point).collect();
-        let ceiling = way.ceiling_in_words(test.op, self.one_machine());
+        let ceiling = basis.ceiling(test.op, self.one_machine());
         let ceiling = ceiling.filter(|_| points.iter().any(|point| point.ceiling.is_some()));
         (!points.is_empty()).then(|| Series {
             test: test.name.to_owned(),
@@ -225,15 +241,19 @@ impl<'a> Comparison<'a> {
             kind: test.kind,
             axis: test.axis,
             way: way.name.clone(),
-            mark: way.mark,
-            ceiling: ceiling.map(|(words, _)| words.to_owned()),
-            ceiling_mark: ceiling.map(|(_, mark)| mark),
+            mark: basis.mark(),
+            ceiling_mark: ceiling.as_ref().map(|(_, mark)| *mark),
+            ceiling: ceiling.map(|(words, _)| words),
             points,
         })
     }
 }
 
 impl Candidate<'_> {
+    fn basis(&self) -> Basis<'_> {
+        Basis::new(self.way, self.facts.as_ref())
+    }
+
     /// Draws the conclusion from a job that did not end well: a way that does not start is not
     /// usable; a test in which one ended is left out from then on. One that ended after all tests
     /// costs none.
@@ -261,10 +281,11 @@ impl Candidate<'_> {
         let facts = self.facts.as_ref();
         WayReport {
             name: self.way.name.clone(),
-            mark: self.way.mark,
+            mark: self.basis().mark(),
             place: self.place.clone(),
             unusable: self.unusable.clone(),
             notes: self.notes.clone(),
+            remarks: self.basis().remark().into_iter().collect(),
             routes: facts.map(|facts| facts.routes.clone()).unwrap_or_default(),
             transports: facts.map(|facts| facts.transports.clone()).unwrap_or_default(),
         }
@@ -288,16 +309,34 @@ mod tests {
     }
 
     #[test]
+    fn jobs_have_time_for_what_is_asked_for() {
+        let silence = |more: &str| {
+            let words = "oshperf --ops put".split(' ').chain(more.split_whitespace());
+            let options = Line::parse_from(words).options;
+            let (own, oshrun) = ("oshperf".into(), "oshrun".into());
+            Comparison { options: &options, tests: vec![], own, oshrun }.silence().as_secs()
+        };
+        // One that hangs is found within two minutes.
+        assert!((60..120).contains(&silence("")), "{}", silence(""));
+        assert!(silence("--budget 60000") >= 60 + 2 * 60);
+        // A few puts of a GiB over 100 Mbit/s.
+        assert!(silence("--sizes 1G") >= 60 + 10 * 86);
+        assert!(silence("-n 64 --sizes 64M") > silence("--sizes 64M"));
+    }
+
+    #[test]
     fn the_test_that_a_job_failed_in_is_left_out() {
         let words = ["oshperf", "--ways", "shm", "--ops", "put,amo", "--sizes", "8,64"];
         let options = Line::parse_from(words).options;
+        let ways = options.ways();
         let tests = catalogue::of(&options.ops);
         let (own, oshrun) = ("oshperf".into(), "oshrun".into());
         let comparison = Comparison { options: &options, tests: tests.clone(), own, oshrun };
         let failed_after = |under_way: Option<(&Test, u64)>| {
-            let mut candidate = comparison.candidate(&options.ways[0]);
+            let mut candidate = comparison.candidate(&ways[0]);
             let (routes, transports) = (String::new(), Vec::new());
-            candidate.facts = Some(Facts { hosts: 1, peer: 1, hops: 0, routes, transports });
+            let facts = Facts { hosts: 1, peer: 1, hops: 0, routes, transports, ports: None };
+            candidate.facts = Some(facts);
             candidate.under_way = match under_way {
                 Some((test, x)) => comparison.after(&candidate, &point(test, x)),
                 None => tests.first().copied(),

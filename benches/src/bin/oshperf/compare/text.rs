@@ -47,12 +47,12 @@ fn write_all(text: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn write_way(text: &mut String, way: &WayReport) -> std::fmt::Result {
-    let WayReport { name, mark, place, unusable, notes, .. } = way;
+    let WayReport { name, mark, place, unusable, notes, remarks, .. } = way;
     match unusable {
         Some(why) => writeln!(text, "# {name}: not usable: {why}")?,
         None => writeln!(text, "# {name}: {mark}, {place}")?,
     }
-    notes.iter().try_for_each(|note| writeln!(text, "# {name}: {note}"))
+    notes.iter().chain(remarks).try_for_each(|note| writeln!(text, "# {name}: {note}"))
 }
 
 fn write_series(text: &mut String, series: &Series) -> std::fmt::Result {
@@ -66,7 +66,7 @@ fn write_series(text: &mut String, series: &Series) -> std::fmt::Result {
     match series.kind {
         Kind::Latency => heads.extend(["99 %", "CPU (us)"]),
         Kind::Bandwidth => heads.extend(["Messages/s", "CPU (us)"]),
-        Kind::Rate | Kind::Share => {}
+        Kind::Rate | Kind::Share => heads.push("CPU (us)"),
     }
     if has_ceiling {
         heads.extend(["Ceiling", SHARE]);
@@ -88,7 +88,7 @@ fn columns(series: &Series, point: &Point, has_ceiling: bool) -> impl Iterator<I
             let messages = summary.median * 1e6 / point.x as f64;
             columns.extend([format!("{messages:.0}"), some(point.cpu_us)]);
         }
-        Kind::Rate | Kind::Share => {}
+        Kind::Rate | Kind::Share => columns.push(some(point.cpu_us)),
     }
     if has_ceiling {
         let share = point.of_ceiling.map_or("-".to_owned(), |s| format!("{:.1}", 100.0 * s));

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ways for data to get from PE to PE, and how a job is made to take one of them.
 
-use crate::catalogue::Op;
 use crate::pe::Ceiling;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The ways that are compared unless some are named.
-pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,tcp";
+/// The ways that are tried unless some are named.
+const ALL: [&str; 8] =
+    ["shm", "cma", "ntb:direct", "ntb:packets", "ntb:modelled", "verbs", "tcp", "ofi"];
+
+/// Every way, each to be measured if it can be used; libfabric only over what no other way drives.
+pub fn all() -> Vec<Way> {
+    let way = |name: &&str| name.parse::<Way>().expect("the name of a way");
+    let unnamed = |way: Way| Way { is_named: false, ..way };
+    ALL.iter().map(way).map(unnamed).collect()
+}
 
 /// What figures are figures of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +24,7 @@ pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,tcp";
 pub enum Mark {
     /// The thing itself.
     Measured,
-    /// Memory that stands for a link, as fast as it allows.
+    /// Memory that stands for a link, as fast as it allows: of emulated ports, and of virtual machines' devices.
     Emulated,
     /// The time model of a link.
     Modelled,
@@ -42,10 +49,12 @@ pub struct Way {
     pub environment: Vec<(&'static str, String)>,
     /// Whether it leads to other hosts.
     pub across: bool,
-    /// What its figures are.
+    /// What its figures are, where NTB ports are emulated; see [`Basis`](super::basis::Basis).
     pub mark: Mark,
     /// The transport whose refusal explains why it cannot be used.
     pub transport: String,
+    /// The user has named it.
+    pub is_named: bool,
 }
 
 impl FromStr for Way {
@@ -86,7 +95,8 @@ impl FromStr for Way {
         environment.insert(0, ("SHMEM_TRANSPORTS", transports));
         let across = !matches!(transport, "shm" | "cma");
         let transport = transport.to_owned();
-        Ok(Way { name: name.to_owned(), environment, across, mark, transport })
+        let name = name.to_owned();
+        Ok(Way { name, environment, across, mark, transport, is_named: true })
     }
 }
 
@@ -101,35 +111,6 @@ impl Way {
             ("ofi", _) => Ceiling::Libfabric,
             ("verbs", _) => Ceiling::Verbs,
             _ => Ceiling::None,
-        }
-    }
-
-    /// The ceiling in words, with what kind of figure it is; None where there is none.
-    pub fn ceiling_in_words(&self, op: Op, one_machine: bool) -> Option<(&'static str, Mark)> {
-        match self.ceiling() {
-            Ceiling::Mapped => {
-                let words = match op {
-                    Op::Amo => "the processor's instruction on the other PE's memory",
-                    Op::Signal => "plain copy, and a cache line's way to the other PE",
-                    _ => {
-                        "plain copy to or from the other PE's memory, of a word by a load and a store"
-                    }
-                };
-                Some((words, Mark::Measured))
-            }
-            Ceiling::Cma => Some(("the kernel's copy alone", Mark::Measured)),
-            Ceiling::Memory => Some((
-                "plain copy to or from shared memory, of a word by a load and a store",
-                Mark::Emulated,
-            )),
-            Ceiling::Tcp if one_machine => Some(("TCP within the machine", Mark::Measured)),
-            Ceiling::Tcp => Some(("TCP between the two machines", Mark::Measured)),
-            Ceiling::Libfabric => Some(("libfabric's provider alone", Mark::Measured)),
-            Ceiling::Verbs => Some(("the RDMA card alone", Mark::Measured)),
-            Ceiling::None if self.mark == Mark::Modelled => {
-                Some(("rate of the link", Mark::Modelled))
-            }
-            Ceiling::None => None,
         }
     }
 
@@ -166,8 +147,8 @@ mod tests {
 
     #[test]
     fn ways_are_read_and_unknown_ones_named() {
-        let ways: Result<Vec<Way>, String> = DEFAULT.split(',').map(str::parse).collect();
-        assert_eq!(ways.unwrap().len(), 6);
+        let (ways, named) = (all(), "ofi:tcp".parse::<Way>().unwrap());
+        assert!(ways.len() == 8 && ways.iter().all(|way| !way.is_named) && named.is_named);
         for wrong in ["", "smoke", "shm:x", "ntb", "ntb:fast", "verbs:1"] {
             let why = wrong.parse::<Way>().unwrap_err();
             assert!(why.contains(&format!("'{wrong}'")) && why.contains("ntb:direct"), "{why}");
@@ -190,6 +171,8 @@ mod tests {
                     oshperf: SHMEM_TRANSPORTS='shm,verbs': there is no transport \
                     'verbs'; expected one of shm, cma";
         assert!(refusal("verbs", text).contains("there is no transport 'verbs'"));
+        let text = format!("oshperf: ofi: {}\n", crate::pe::over_ip("tcp;ofi_rxm"));
+        assert_eq!(refusal("ofi", &text), crate::pe::over_ip("tcp;ofi_rxm"));
         assert_eq!(refusal("shm", ""), "the job ended without a word");
     }
 }

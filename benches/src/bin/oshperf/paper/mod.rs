@@ -5,6 +5,7 @@
 //! compiler wrapper and launcher. What is measured is not on the published machines: each paper says in
 //! a sentence what differs, and each row what kind of figure it is.
 
+mod found;
 mod papers;
 
 use crate::against::implementation::{Implementation, finish};
@@ -15,6 +16,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::tool;
 use clap::{Args, ValueEnum};
+use found::Found;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,9 +67,9 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// On one host: the thing itself.
+    /// The thing itself: memory of one host, a network within it.
     Measured,
-    /// Over links that memory stands for.
+    /// Memory that stands for a link.
     Emulated,
     /// Over links that take the time of hardware.
     Modelled,
@@ -117,7 +119,7 @@ pub struct Paper {
     /// What differs from the published set-up.
     pub set_up: &'static str,
     pub jobs: fn() -> Jobs,
-    pub rows: fn(&Samples) -> Vec<Row>,
+    pub rows: fn(&Found<'_>) -> Vec<Row>,
 }
 
 #[derive(Serialize)]
@@ -170,7 +172,11 @@ pub fn paper(options: &Options) -> Result<bool, String> {
     };
     files::check([&options.json])?;
     let machine = Machine::here();
-    let (samples, notes) = measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
+    let Measured { samples, ran, mut notes } =
+        measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
+    let found = Found::new(&samples);
+    let rows = (paper.rows)(&found);
+    notes.extend(found.notes(&ran));
     let done = !interrupt::wanted() && notes.is_empty();
     let report = Report {
         paper: paper.title,
@@ -179,7 +185,7 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         only: &options.only,
         repeat: options.repeat,
         complete: done && options.only.is_empty(),
-        rows: (paper.rows)(&samples),
+        rows,
         notes,
         not_here,
     };
@@ -198,12 +204,21 @@ fn keep(path: &Option<PathBuf>, report: &Report<'_>, done: bool) -> Result<(), S
     files::report(path, report, report.complete)
 }
 
-/// Runs the jobs in turn; what went wrong is in the notes.
+/// What jobs have measured.
+struct Measured {
+    samples: Samples,
+    /// Places of those that came to their end each time.
+    ran: Vec<&'static str>,
+    /// What went wrong.
+    notes: Vec<String>,
+}
+
+/// Runs the jobs in turn.
 fn measure(
     jobs: &[Job],
     prefix: &Path,
     repeat: u32,
-) -> Result<(Samples, Vec<String>), Box<dyn std::error::Error>> {
+) -> Result<Measured, Box<dyn std::error::Error>> {
     let own = Implementation::tombolo(prefix)?;
     let folder = files::passing_folder()?;
     let mut names: Vec<&str> = jobs.iter().map(|job| job.program).collect();
@@ -213,6 +228,7 @@ fn measure(
     progress.now("compiling the programs");
     own.build(folder.path(), &names)?;
     let (mut samples, mut notes) = (Samples::default(), Vec::new());
+    let mut ran: Vec<&str> = jobs.iter().map(|job| job.place).collect();
     for _ in 0..repeat {
         for job in jobs.iter().take_while(|_| !interrupt::wanted()) {
             progress.now(format!("{} ({})", job.program, job.place));
@@ -223,12 +239,16 @@ fn measure(
                 _ => Ok(()),
             });
             if let Err(why) = done {
+                ran.retain(|place| *place != job.place);
                 notes.push(format!("{} ({}): {why}", job.program, job.place));
             }
             progress.step();
         }
     }
-    Ok((samples, notes))
+    if interrupt::wanted() {
+        ran.clear();
+    }
+    Ok(Measured { samples, ran, notes })
 }
 
 impl Job {
@@ -331,8 +351,16 @@ mod tests {
                 // A list of parts is split at commas.
                 assert!(!job.part().contains([',', ' ']), "{}", job.part());
             }
-            // Without samples there is nothing to say.
-            assert!((paper.rows)(&Samples::default()).is_empty(), "{name:?}");
+            // Without samples there is nothing to say, but that they are missing: some of each job.
+            let (samples, places) = (Samples::default(), jobs.iter().map(|job| job.place));
+            let found = Found::new(&samples);
+            assert!((paper.rows)(&found).is_empty(), "{name:?}");
+            for place in places {
+                assert!(
+                    !found.notes(&[place]).is_empty(),
+                    "{name:?}: no row has samples of {place}"
+                );
+            }
         }
     }
 

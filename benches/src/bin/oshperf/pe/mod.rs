@@ -13,14 +13,20 @@ use crate::catalogue::Test;
 use api::*;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::ffi::c_long;
 use std::time::Duration;
 use tombolo::describe::Block;
 use tombolo::tools;
 use tombolo_core::transport::Job;
+use tombolo_transports::ntb::drive::Ntb;
+use tombolo_transports::ofi::is_software;
 
 /// What lines of measurements begin with.
 pub const MARK: &str = "oshperf: ";
+
+/// Why figures of the model cannot be had of devices.
+const NO_MODEL: &str = "the NTB ports are devices, whose links take their own time and no model's";
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +51,47 @@ pub struct Facts {
     pub routes: String,
     /// What the transports of PE 0 say.
     pub transports: Vec<String>,
+    /// The NTB ports of the host of PE 0, where they are in use.
+    pub ports: Option<Ports>,
+}
+
+/// NTB ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// They are devices, not emulated.
+    pub devices: bool,
+    /// The slower one of the two links; none where they are as fast as memory.
+    pub link: Option<Link>,
+}
+
+/// A link as its ends have negotiated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Generation of PCI Express.
+    pub generation: u64,
+    /// Number of lanes.
+    pub width: u32,
+    /// Largest payload of a TLP, bytes.
+    pub max_payload: u32,
+}
+
+impl Ports {
+    /// Those of this process; none where the NTB transport is not used.
+    fn here(session: &tools::Session) -> Option<Ports> {
+        let find = |transport: &dyn Any| transport.downcast_ref::<Ntb>().and_then(Ntb::ports);
+        let facts = session.transports().iter().find_map(|transport| find(transport.as_ref()))?;
+        let link = facts.link.map(|link| Link {
+            generation: link.speed as u64,
+            width: link.width,
+            max_payload: link.max_payload,
+        });
+        Some(Ports { devices: facts.devices, link })
+    }
+
+    /// Whether they are devices whose links have a rate of their own.
+    pub fn are_links(&self) -> bool {
+        self.devices && self.link.is_some()
+    }
 }
 
 /// What was measured at a point in one job.
@@ -99,6 +146,12 @@ pub struct Options {
     /// What the ceiling is measured with
     #[arg(long)]
     ceiling: Ceiling,
+    /// NTB links have to take the time of the model
+    #[arg(long)]
+    modelled: bool,
+    /// libfabric has to use devices of its own
+    #[arg(long)]
+    devices: bool,
 }
 
 /// This PE and its memory.
@@ -142,8 +195,15 @@ pub fn main(options: &Options) -> Result<(), String> {
     let session = tools::join().map_err(|e| e.to_string())?;
     let (me, n) = (session.pe(), session.n_pes());
     let peer = n / 2;
+    let ports = Ports::here(&session);
+    if options.modelled && ports.is_some_and(|ports| ports.devices) {
+        return Err(format!("ntb: {NO_MODEL}"));
+    }
+    if let Some(provider) = software(&session).filter(|_| options.devices) {
+        return Err(format!("ofi: {}", over_ip(&provider)));
+    }
     if me == 0 {
-        print(&Output::Facts(facts(&session, peer)));
+        print(&Output::Facts(facts(&session, peer, ports)));
     }
     if options.tests.is_empty() {
         return Ok(());
@@ -166,7 +226,13 @@ pub fn main(options: &Options) -> Result<(), String> {
     let budget = Duration::from_micros(options.budget);
     let pe = Pe { session, me, n, peer, budget, words, dest, source, room };
     pe.barrier();
-    let mut ceilings = ceilings::Ceilings::new(&pe, options.ceiling);
+    // Memory is no ceiling of links that are none.
+    let are_links = || pe.agree(ports.is_some_and(|ports| ports.are_links()).into()) == 1;
+    let ceiling = match options.ceiling {
+        Ceiling::Memory if are_links() => Ceiling::None,
+        ceiling => ceiling,
+    };
+    let mut ceilings = ceilings::Ceilings::new(&pe, ceiling);
     for test in tests {
         for x in test.points(&options.sizes) {
             let taken = pe.measure(test, x)?;
@@ -180,12 +246,24 @@ pub fn main(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
+/// The provider of libfabric that the job uses, if the processor does its work.
+fn software(session: &tools::Session) -> Option<String> {
+    let ofi = session.transports().iter().find(|transport| transport.name() == "ofi")?;
+    let (provider, _) = ofi.medium()?.split_once(" on ")?;
+    is_software(provider).then(|| provider.to_owned())
+}
+
+/// Why libfabric is left out unless it is named.
+pub fn over_ip(provider: &str) -> String {
+    format!("its provider {provider} uses the network that tcp drives; --ways ofi measures it")
+}
+
 fn print(line: &Output) {
     let text = serde_json::to_string(line).expect("a line has no maps");
     println!("{MARK}{text}");
 }
 
-fn facts(session: &tools::Session, peer: usize) -> Facts {
+fn facts(session: &tools::Session, peer: usize, ports: Option<Ports>) -> Facts {
     let transports = session.transports().iter().flat_map(|transport| {
         let own = transport.describe().into_iter().chain(transport.describe_own());
         own.map(|line| format!("{}: {line}", transport.name())).collect::<Vec<_>>()
@@ -197,6 +275,7 @@ fn facts(session: &tools::Session, peer: usize) -> Facts {
         hops: there.min(hosts - there),
         routes: tombolo_selector::report::routes(session, peer),
         transports: transports.collect(),
+        ports,
     }
 }
 

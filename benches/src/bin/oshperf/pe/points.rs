@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measuring at one point, through the library.
 
-use super::timing::{self, Sampling, Times};
+use super::timing::{self, Meter, Sampling, Times};
 use super::{Pe, Point, Word, api::*};
 use crate::catalogue::{Kind, Test};
 use std::ffi::c_long;
@@ -132,19 +132,22 @@ impl Pe {
         };
         let slice = (self.budget / SLICES).as_nanos() as u64;
         let count = self.agree((slice / each.as_nanos().max(1) as u64).max(1));
-        let mut values = Vec::new();
+        let (mut values, mut meter) = (Vec::new(), Meter::new());
+        let puts = count * window as u64;
         for _ in 0..SLICES {
             self.barrier();
+            let before = timing::cpu();
             let begun = Instant::now();
             if self.in_pair() {
                 (0..count).for_each(|_| self.series(size, window));
             }
             // Until the other one is done too.
             self.barrier();
-            let puts = 2.0 * (count * window as u64) as f64;
-            values.push(begun.elapsed().as_nanos() as f64 / puts);
+            values.push(begun.elapsed().as_nanos() as f64 / (2 * puts) as f64);
+            meter.add_since(before);
         }
-        (self.me == 0).then(|| Times::new(values, None))
+        let cpu = meter.ns_of(u64::from(SLICES) * puts);
+        (self.me == 0).then(|| Times::new(values, Some(cpu)))
     }
 
     /// Half the time of a put with a signal there and one back.
@@ -219,16 +222,19 @@ impl Pe {
         let begun = Instant::now();
         (0..FIRST).for_each(|_| once());
         let plan = self.plan(begun.elapsed() / FIRST);
-        let mut values = Vec::new();
+        let (mut values, mut meter) = (Vec::new(), Meter::new());
         for _ in 0..plan.samples {
             // All begin together.
             self.barrier();
+            let before = timing::cpu();
             let begun = Instant::now();
             (0..plan.group).for_each(|_| once());
             values.push(begun.elapsed().as_nanos() as f64 / plan.group as f64);
+            meter.add_since(before);
         }
         self.barrier();
-        (self.me == 0).then(|| Times::new(values, None))
+        let cpu = meter.ns_of(plan.samples * plan.group);
+        (self.me == 0).then(|| Times::new(values, Some(cpu)))
     }
 
     /// How much of a put is hidden by computing for as long as the put takes.
@@ -251,7 +257,8 @@ impl Pe {
             const TURNS: u64 = 20_000;
             let turn = timing::alone(self.budget / 6, || compute(TURNS)).median() / TURNS as f64;
             let turns = (pure.median() / turn).ceil() as u64;
-            let computing = timing::alone(self.budget / 6, || compute(turns)).median();
+            let alone = timing::alone(self.budget / 6, || compute(turns));
+            let computing = alone.median();
             let both = timing::alone(self.budget / 3, || {
                 begin();
                 compute(turns);
@@ -259,7 +266,8 @@ impl Pe {
             });
             let hidden = |both: f64| (1.0 - (both - computing) / pure.median()).clamp(0.0, 1.0);
             let values = both.kept().into_iter().map(|both| 100.0 * hidden(both)).collect();
-            Times::new(values, None)
+            let put = both.cpu_ns.zip(alone.cpu_ns).map(|(both, alone)| (both - alone).max(0.0));
+            Times::new(values, put)
         });
         self.barrier();
         share.map(|times| Point {
@@ -267,7 +275,7 @@ impl Pe {
             x,
             values: times.kept(),
             tail: vec![],
-            cpu_us: None,
+            cpu_us: times.cpu_ns.map(|ns| ns / 1e3),
             ceiling: None,
         })
     }
@@ -275,19 +283,20 @@ impl Pe {
     /// Million 8-byte puts per second of several threads together.
     fn contexts(&self, test: &Test, x: u64) -> Option<Point> {
         self.barrier();
-        let values = (self.me == 0).then(|| self.threads(x as usize));
+        let measured = (self.me == 0).then(|| self.threads(x as usize));
         self.barrier();
-        values.map(|values| Point {
+        measured.map(|(values, cpu_ns)| Point {
             test: test.name.to_owned(),
             x,
             values: crate::stats::sorted(values),
             tail: vec![],
-            cpu_us: None,
+            cpu_us: Some(cpu_ns / 1e3),
             ceiling: None,
         })
     }
 
-    fn threads(&self, count: usize) -> Vec<f64> {
+    /// The rates of slices, and the processor time of all threads for a put.
+    fn threads(&self, count: usize) -> (Vec<f64>, f64) {
         let slice = self.budget / SLICES;
         let first = self.word(Word::Threads) as usize;
         let (together, puts) = (Barrier::new(count), AtomicU64::new(0));
@@ -310,10 +319,11 @@ impl Pe {
                 }
                 let series = if begun.elapsed() > LONG { 1 } else { WINDOW };
                 // Every thread has to come to the barriers below, also one without a context.
-                let mut rates = Vec::new();
+                let (mut rates, mut meter, mut total) = (Vec::new(), Meter::new(), 0);
                 for _ in 0..SLICES {
                     together.wait();
                     puts.store(0, Ordering::Relaxed);
+                    let before = timing::cpu();
                     together.wait();
                     let (begun, mut own) = (Instant::now(), 0u64);
                     while made == 0 && begun.elapsed() < slice {
@@ -324,21 +334,23 @@ impl Pe {
                     puts.fetch_add(own, Ordering::Relaxed);
                     let took = begun.elapsed();
                     together.wait();
-                    let all = puts.load(Ordering::Relaxed) as f64;
-                    rates.push(all / took.as_secs_f64() / 1e6);
+                    meter.add_since(before);
+                    let all = puts.load(Ordering::Relaxed);
+                    rates.push(all as f64 / took.as_secs_f64() / 1e6);
+                    total += all;
                 }
                 if made == 0 {
                     shmem_ctx_destroy(context);
                 }
-                rates
+                (rates, meter.ns_of(total))
             }
         };
         std::thread::scope(|scope| {
             let body = &body;
             let others: Vec<_> = (1..count).map(|k| scope.spawn(move || body(k))).collect();
-            let rates = body(0);
+            let measured = body(0);
             others.into_iter().for_each(|other| drop(other.join()));
-            rates
+            measured
         })
     }
 

@@ -123,6 +123,34 @@ pub fn alone(budget: Duration, mut operation: impl FnMut()) -> Times {
     run(Sampling::new(budget, each), operation)
 }
 
+/// Processor time of pieces of work, without that of looking at the clock.
+pub struct Meter {
+    look: Duration,
+    sum: Duration,
+}
+
+impl Meter {
+    /// Of nothing so far.
+    pub fn new() -> Meter {
+        let look = || {
+            let before = cpu();
+            cpu() - before
+        };
+        let look = (0..16).map(|_| look()).min().unwrap_or_default();
+        Meter { look, sum: Duration::ZERO }
+    }
+
+    /// Adds what was taken since [`cpu`] was this.
+    pub fn add_since(&mut self, before: Duration) {
+        self.sum += cpu().saturating_sub(before).saturating_sub(self.look);
+    }
+
+    /// Nanoseconds for each of so many operations.
+    pub fn ns_of(&self, operations: u64) -> f64 {
+        self.sum.as_nanos() as f64 / operations.max(1) as f64
+    }
+}
+
 /// Processor time of all threads of this process.
 pub fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
@@ -138,6 +166,15 @@ mod tests {
         assert_eq!(plan(2), Sampling { group: 100, samples: 2000 });
         assert_eq!(plan(500), Sampling { group: 2, samples: 1000 });
         assert_eq!(plan(2_000_000), Sampling { group: 1, samples: 3 });
+    }
+
+    #[test]
+    fn work_takes_processor_time() {
+        let (mut meter, before) = (Meter::new(), cpu());
+        while cpu() - before < Duration::from_millis(2) {}
+        meter.add_since(before);
+        assert!(meter.ns_of(2) >= 0.9e6, "{}", meter.ns_of(2));
+        assert!(Meter::new().ns_of(0) == 0.0);
     }
 
     #[test]

@@ -8,8 +8,7 @@ mod requests;
 use crate::cores::Cores;
 use crate::output::Outlets;
 use crate::pmi::{Server, Stage};
-use crate::profile::counted::Counted;
-use crate::report;
+use crate::profile::counted::Unread;
 use crate::signals::{self, Ended};
 use crate::spawn::{self, Common, Failure, PeStart};
 use crate::wire::{End, News, Order, Share};
@@ -159,19 +158,17 @@ impl Host {
         Ok(Started { host, outlets, input })
     }
 
-    /// What the PEs have counted; none if they were not to. To be called when they have ended.
-    pub fn counted(&mut self) -> Vec<Counted> {
-        let counters = std::mem::take(&mut self.counters);
-        let read = |(fd, process): (OwnedFd, &Process)| {
-            let ended = process.ended.unwrap_or_else(monotonic_ns);
-            Counted::read(process.pe, &fd, self.size, ended)
-                .map_err(|why| {
-                    let pe = process.pe;
-                    report::line(format_args!("what PE {pe} has counted cannot be read: {why}"));
-                })
-                .ok()
+    /// What the PEs have counted; none if they were not to, or if this was asked before. To be called when they
+    /// have ended.
+    pub fn counted(&mut self) -> Vec<Unread> {
+        let counters = std::mem::take(&mut self.counters).into_iter().zip(&self.processes);
+        let unread = |(fd, process): (OwnedFd, &Process)| Unread {
+            pe: process.pe,
+            fd,
+            pes: self.size,
+            gone: process.ended.unwrap_or_else(monotonic_ns),
         };
-        counters.into_iter().zip(&self.processes).filter_map(read).collect()
+        counters.map(unread).collect()
     }
 
     /// Process ids of the PEs, in the order of the share.

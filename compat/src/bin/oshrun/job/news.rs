@@ -53,6 +53,7 @@ impl Job {
             News::NoContact { pe, .. }
             | News::Abort { pe, .. }
             | News::Broken { pe, .. }
+            | News::Events { pe, .. }
             | News::Leaving { pe, .. } => !pes.contains(pe),
             _ => false,
         };
@@ -99,6 +100,7 @@ impl Job {
                     "host {machine}: processes that cannot be killed: {pids}"
                 ));
             }
+            News::Events { pe, events } => self.collected.take_events(pe, events),
             News::Counted(counted) => self.collected.take(*counted),
             // These concern the connection, which has taken them.
             News::Running(_)

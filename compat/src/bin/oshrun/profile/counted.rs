@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one PE has counted.
 
+use super::events::{self, Event};
+use crate::report;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -38,6 +40,8 @@ pub struct Counted {
     pub waits: [[u64; 2]; REASONS],
     /// What the transports counted.
     pub text: String,
+    /// Routine, what carried it or what was waited for, and how far; empty for waits: of events.
+    pub names: Vec<[String; 3]>,
     /// The oldest first.
     pub events: Vec<Event>,
     /// Events that were overwritten.
@@ -84,22 +88,26 @@ pub struct Row {
     pub ns: f64,
 }
 
-/// Something that took time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
-    pub begin: u64,
-    pub end: u64,
-    pub routine: String,
-    /// What carried it, or what was waited for.
-    pub way: String,
-    /// How far; empty for waits.
-    pub distance: String,
-    /// Number of the thread.
-    pub thread: u32,
-    pub peer: Option<u32>,
-    pub bytes: u64,
-    /// It ended with the PE.
-    pub pending: bool,
+/// What a PE has counted, still to be read.
+pub struct Unread {
+    pub pe: usize,
+    pub fd: OwnedFd,
+    /// PEs of the job.
+    pub pes: usize,
+    /// When its process ended.
+    pub gone: u64,
+}
+
+impl Unread {
+    /// None if it cannot be read, which is said.
+    pub fn read(&self) -> Option<Counted> {
+        let read = Counted::read(self.pe, &self.fd, self.pes, self.gone);
+        read.map_err(|why| {
+            let pe = self.pe;
+            report::line(format_args!("what PE {pe} has counted cannot be read: {why}"));
+        })
+        .ok()
+    }
 }
 
 impl Counted {
@@ -168,6 +176,7 @@ impl Counted {
             local: head(Head::Local),
             peers: vec![[0; PEER]; pes],
             text: text(Layout::TEXT_AT, (head(Head::Text) as usize).min(TEXT))?,
+            names,
             ..Counted::default()
         };
         let mut cells = vec![[0u64; CELL]; rows * CLASSES];
@@ -188,11 +197,8 @@ impl Counted {
             }
             let mut own = words(layout.cell(slot, 0, 0), rows * CLASSES * CELL)?;
             if !finalized {
-                pending.extend(read.finish(
-                    &words(layout.pending(slot), PENDING)?,
-                    (slot, &mut own),
-                    &names,
-                ));
+                pending
+                    .extend(read.finish(&words(layout.pending(slot), PENDING)?, (slot, &mut own)));
             }
             let own_times: Vec<Time> = own.chunks_exact(CELL).map(Time::of).collect();
             let whole = own_times.iter().fold(Time::default(), Time::and);
@@ -217,7 +223,7 @@ impl Counted {
         }
         for (index, (words, ns)) in cells.into_iter().zip(times).enumerate() {
             if words[Cell::Count as usize] > 0 {
-                let [routine, way, distance] = names[index / CLASSES].clone();
+                let [routine, way, distance] = read.names[index / CLASSES].clone();
                 read.rows.push(Row {
                     routine,
                     way,
@@ -231,48 +237,31 @@ impl Counted {
         let total = head(Head::Events);
         let there = total.min(capacity as u64) as usize;
         read.lost_events = if capacity == 0 { 0 } else { total - there as u64 };
-        let mut events: Vec<(u64, Event)> = words(Layout::event(0), there * EVENT)?
-            .chunks_exact(EVENT)
-            .filter_map(|words| {
-                let [number, begin, end, row, peer, bytes] = words.try_into().ok()?;
-                let [routine, way, distance] = names.get((row as u32) as usize)?.clone();
-                let thread = (row >> 32) as u32;
-                let peer = (peer > 0 && peer <= pes as u64).then(|| (peer - 1) as u32);
-                // 0: the PE stopped while it wrote this one.
-                let pending = false;
-                let event =
-                    Event { begin, end, routine, way, distance, thread, peer, bytes, pending };
-                (number > 0 && end >= begin).then_some((number, event))
-            })
-            .collect();
-        events.sort_by_key(|(number, _)| *number);
-        read.events = events.into_iter().map(|(_, event)| event).collect();
+        let bytes = &mut vec![0; there * EVENT * 8];
+        file.read_exact_at(bytes, Layout::event(0) as u64)?;
+        read.events = events::read(bytes, rows, pes);
         if capacity > 0 {
             read.events.extend(pending);
+        } else {
+            read.names.clear();
         }
         Ok(read)
     }
 
     /// Counts the call and the wait that the thread of a slot was in when the PE ended, as if they had ended then: in
     /// the slot's cells `own` and here. Gives them as events.
-    fn finish(
-        &mut self,
-        pending: &[u64],
-        (slot, own): (usize, &mut [u64]),
-        names: &[[String; 3]],
-    ) -> Vec<Event> {
+    fn finish(&mut self, pending: &[u64], (slot, own): (usize, &mut [u64])) -> Vec<Event> {
         let word = |word: Pending| pending[word as usize];
         // Of what a stray store has written, nothing is taken.
         let begun = |cell: Pending, since: Pending| {
             let cell = (word(cell) as usize).checked_sub(1)?;
-            let [routine, way, distance] = names.get(cell / CLASSES)?.clone();
+            let name = cell / CLASSES;
+            self.names.get(name)?;
             let begin = Some(word(since)).filter(|since| *since >= self.began)?;
             let event = Event {
                 begin,
                 end: self.ended,
-                routine,
-                way,
-                distance,
+                name: name as u16,
                 thread: slot as u32,
                 peer: None,
                 bytes: 0,
@@ -304,8 +293,10 @@ impl Counted {
             waits[reason as usize] += *ns - known.min(*ns);
             // Named by what took most of it, as others are.
             let most = Reason::ALL.into_iter().max_by_key(|reason| waits[*reason as usize]);
-            event.way = most.unwrap_or(reason).words().to_owned();
-            event.distance = String::new();
+            let routine = self.names[usize::from(event.name)][0].clone();
+            let way = most.unwrap_or(reason).words().to_owned();
+            event.name = self.names.len() as u16;
+            self.names.push([routine, way, String::new()]);
             event.peer = peer(word(Pending::WaitPeer));
             add(*at, Cell::BlockedNs, *ns);
             if word(Pending::WaitAlone) != 0 {
@@ -326,7 +317,8 @@ impl Counted {
             self.waits[reason][1] = self.waits[reason][1].saturating_add(ns);
         }
         if let Some((_, ns, event)) = call.as_ref().or(wait.as_ref()) {
-            self.pending.push(Call { routine: event.routine.clone(), ns: *ns, waits });
+            let routine = self.names[usize::from(event.name)][0].clone();
+            self.pending.push(Call { routine, ns: *ns, waits });
         }
         call.into_iter().chain(wait).map(|(.., event)| event).collect()
     }
@@ -490,8 +482,9 @@ mod tests {
         assert_eq!((row.word(Cell::LongestNs), row.ns), (7_000, 7_100.0));
         assert_eq!(read.waits[Reason::Members as usize], [1, 6_000]);
         assert_eq!((read.pending[0].ns, read.lived), (7_000, 8_000));
+        let way = |event: &Event| read.names[usize::from(event.name)][1].as_str();
         let spans: Vec<_> =
-            read.events.iter().map(|e| (e.way.as_str(), e.begin, e.end, e.pending)).collect();
+            read.events.iter().map(|e| (way(e), e.begin, e.end, e.pending)).collect();
         let words = "other PEs to arrive";
         assert_eq!(spans, [("", 2_000, 9_000, true), (words, 3_000, 9_000, true)]);
         // A wait may be for one thing after the other.

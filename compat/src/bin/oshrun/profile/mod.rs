@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--profile` and `--trace`: what the PEs have counted, brought together and shown.
 //!
-//! - [`counted`]: what one PE has counted, as hosts tell it.
+//! - [`counted`]: what one PE has counted, as hosts tell it; [`events`]: that of a timeline.
 //! - [`summary`]: all PEs together, by routine, size and way; [`advice`] follows from it.
 //! - [`text`], [`html`], [`json`]: a profile for people and for programs; [`trace`]: a timeline.
 
 mod advice;
 pub mod counted;
+pub mod events;
 mod html;
 mod json;
 mod summary;
@@ -16,6 +17,7 @@ mod trace;
 use crate::output::write_all;
 use crate::report;
 use counted::Counted;
+use events::{Event, Pieces};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -111,6 +113,8 @@ pub struct Incident {
 pub struct Collected {
     wish: Wish,
     pes: Vec<Counted>,
+    /// Of PEs whose host has not told the rest.
+    pieces: Pieces,
     incidents: Vec<Incident>,
 }
 
@@ -120,8 +124,14 @@ impl Collected {
     }
 
     /// Takes what a PE has counted.
-    pub fn take(&mut self, counted: Counted) {
+    pub fn take(&mut self, mut counted: Counted) {
+        self.pieces.join(&mut counted);
         self.pes.push(counted);
+    }
+
+    /// Takes events of a PE, of which the rest is still to come.
+    pub fn take_events(&mut self, pe: usize, events: Vec<Event>) {
+        self.pieces.take(pe, events);
     }
 
     /// Takes something that happened just now, if there is to be a timeline.

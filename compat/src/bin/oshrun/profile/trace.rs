@@ -2,8 +2,10 @@
 //! A timeline in Chrome's trace format, which Perfetto opens.
 
 use super::Incident;
-use super::counted::{Counted, Event};
+use super::counted::Counted;
+use super::events::Event;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::SystemTime;
 use tombolo_core::board::monotonic_ns;
@@ -48,12 +50,13 @@ impl Trace<'_> {
                 "args": {"name": format!("PE {} ({place})", pe.pe)}}))?;
             line(json!({"ph": "M", "name": "process_sort_index", "pid": pe.pe, "tid": tid(0),
                 "args": {"sort_index": pe.pe}}))?;
-            let threads: std::collections::BTreeSet<u32> =
-                pe.events.iter().map(|e| e.thread).collect();
-            for thread in threads {
-                let mut own = pe.events.iter().filter(|event| event.thread == thread);
-                let kind =
-                    if own.all(|event| !is_call(event)) { "service thread" } else { "thread" };
+            let shown = |event| Shown::new(pe, event);
+            let mut threads: BTreeMap<u32, bool> = BTreeMap::new();
+            for event in &pe.events {
+                *threads.entry(event.thread).or_default() |= shown(event).is_call();
+            }
+            for (thread, calls) in threads {
+                let kind = if calls { "thread" } else { "service thread" };
                 let name = if is_shared(thread) {
                     "other threads".to_owned()
                 } else {
@@ -72,10 +75,11 @@ impl Trace<'_> {
             }
             for (index, event) in pe.events.iter().enumerate() {
                 let ts = since(event.begin.wrapping_add(pe.offset));
-                if [event::LINK, event::FAILOVER].contains(&event.distance.as_str()) {
+                let shown = shown(event);
+                if [event::LINK, event::FAILOVER].contains(&shown.distance) {
                     line(
-                        json!({"ph": "i", "s": "p", "name": event.routine, "cat": category(event),
-                        "pid": pe.pe, "tid": tid(event.thread), "ts": ts, "args": arguments(event)}),
+                        json!({"ph": "i", "s": "p", "name": shown.routine, "cat": shown.category(),
+                        "pid": pe.pe, "tid": tid(event.thread), "ts": ts, "args": shown.arguments()}),
                     )?;
                     continue;
                 }
@@ -84,14 +88,16 @@ impl Trace<'_> {
                     let end = since(event.end.wrapping_add(pe.offset));
                     for (phase, at) in [("b", ts), ("e", end)] {
                         line(json!({"ph": phase, "id": format!("{}.{index}", pe.pe),
-                            "name": name(event), "cat": category(event), "pid": pe.pe,
-                            "tid": tid(event.thread), "ts": at, "args": arguments(event)}))?;
+                            "name": shown.name(), "cat": shown.category(), "pid": pe.pe,
+                            "tid": tid(event.thread), "ts": at, "args": shown.arguments()}))?;
                     }
                     continue;
                 }
-                line(json!({"ph": "X", "name": name(event), "cat": category(event), "pid": pe.pe,
+                line(
+                    json!({"ph": "X", "name": shown.name(), "cat": shown.category(), "pid": pe.pe,
                     "tid": tid(event.thread), "ts": ts, "dur": (event.end - event.begin) as f64 / 1e3,
-                    "args": arguments(event)}))?;
+                    "args": shown.arguments()}),
+                )?;
             }
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -111,53 +117,71 @@ fn is_shared(thread: u32) -> bool {
     thread as usize == SLOTS - 1
 }
 
-/// Waits have what they are for in place of a way, and no distance.
-fn is_wait(event: &Event) -> bool {
-    event.distance.is_empty() && !event.way.is_empty()
+/// An event, and what its PE calls it.
+struct Shown<'a> {
+    event: &'a Event,
+    routine: &'a str,
+    way: &'a str,
+    distance: &'a str,
 }
 
-fn name(event: &Event) -> String {
-    if is_wait(event) { format!("waiting for {}", event.way) } else { event.routine.clone() }
-}
+impl Shown<'_> {
+    fn new<'a>(pe: &'a Counted, event: &'a Event) -> Shown<'a> {
+        let names = pe.names.get(usize::from(event.name));
+        let [routine, way, distance] =
+            names.map_or([""; 3], |names| names.each_ref().map(String::as_str));
+        Shown { event, routine, way, distance }
+    }
 
-/// Whether it is of the program, and not of a link or a service thread.
-fn is_call(event: &Event) -> bool {
-    !event.way.is_empty() || event.distance.is_empty()
-}
+    /// Waits have what they are for in place of a way, and no distance.
+    fn is_wait(&self) -> bool {
+        self.distance.is_empty() && !self.way.is_empty()
+    }
 
-fn category(event: &Event) -> &str {
-    match (is_wait(event), event.way.is_empty()) {
-        (true, _) => "wait",
-        (_, true) if is_call(event) => "call",
-        (_, true) => &event.distance,
-        _ => "transfer",
+    fn name(&self) -> String {
+        if self.is_wait() { format!("waiting for {}", self.way) } else { self.routine.to_owned() }
     }
-}
 
-fn arguments(event: &Event) -> Value {
-    let mut all = serde_json::Map::new();
-    match event.distance.as_str() {
-        event::LINK => return json!({"link": event.bytes}),
-        event::FAILOVER => return json!({"flows": event.bytes}),
-        event::WORK => return json!({"turns": event.bytes}),
-        _ => {}
+    /// Whether it is of the program, and not of a link or a service thread.
+    fn is_call(&self) -> bool {
+        !self.way.is_empty() || self.distance.is_empty()
     }
-    if is_wait(event) {
-        all.insert("routine".into(), json!(event.routine));
-    } else if !event.way.is_empty() {
-        all.insert("way".into(), json!(event.way));
-        all.insert("distance".into(), json!(event.distance));
+
+    fn category(&self) -> &str {
+        match (self.is_wait(), self.way.is_empty()) {
+            (true, _) => "wait",
+            (_, true) if self.is_call() => "call",
+            (_, true) => self.distance,
+            _ => "transfer",
+        }
     }
-    if event.pending {
-        all.insert("returned".into(), json!(false));
+
+    fn arguments(&self) -> Value {
+        let Shown { event, routine, way, distance } = self;
+        let mut all = serde_json::Map::new();
+        match *distance {
+            event::LINK => return json!({"link": event.bytes}),
+            event::FAILOVER => return json!({"flows": event.bytes}),
+            event::WORK => return json!({"turns": event.bytes}),
+            _ => {}
+        }
+        if self.is_wait() {
+            all.insert("routine".into(), json!(routine));
+        } else if !way.is_empty() {
+            all.insert("way".into(), json!(way));
+            all.insert("distance".into(), json!(distance));
+        }
+        if event.pending {
+            all.insert("returned".into(), json!(false));
+        }
+        if event.bytes > 0 {
+            all.insert("bytes".into(), json!(event.bytes));
+        }
+        if let Some(peer) = event.peer {
+            all.insert("pe".into(), json!(peer));
+        }
+        Value::Object(all)
     }
-    if event.bytes > 0 {
-        all.insert("bytes".into(), json!(event.bytes));
-    }
-    if let Some(peer) = event.peer {
-        all.insert("pe".into(), json!(peer));
-    }
-    Value::Object(all)
 }
 
 #[cfg(test)]
@@ -166,21 +190,19 @@ mod tests {
 
     #[test]
     fn a_timeline_has_spans_of_calls_waits_and_transfers() {
-        let event = |begin, end, way: &str, distance: &str, peer| Event {
-            begin,
-            end,
-            routine: "shmem_x".into(),
-            way: way.into(),
-            distance: distance.into(),
-            thread: 0,
-            peer,
-            bytes: 64,
-            pending: false,
+        let kinds =
+            [("", ""), ("a variable", ""), ("ntb", "neighbours"), ("", "service"), ("", "link")];
+        let event = |begin, end, way: &str, distance: &str, peer| {
+            let name = kinds.iter().position(|kind| *kind == (way, distance)).unwrap() as u16;
+            Event { begin, end, bytes: 64, peer, thread: 0, name, pending: false }
         };
         let pe = Counted {
             pe: 1,
             began: 1_000,
             offset: 10,
+            names: kinds
+                .map(|(way, distance)| ["shmem_x", way, distance].map(str::to_owned))
+                .into(),
             events: vec![
                 event(1_500, 4_500, "", "", None),
                 event(2_000, 4_000, "a variable", "", None),

@@ -52,10 +52,10 @@ pub const PAPER: Paper = Paper {
              barriers and 64 PEs for collectives. Here: 4 PEs on one host, against the same done in the \
              program by one PE at a time; sockets, caches and PEs are those of this machine.",
     jobs,
-    rows: |samples| {
+    rows: |found| {
         let mut rows = Vec::new();
         let mut compare = |what: String, ours: String, other: String, published| {
-            let here = ratio(samples, &format!("{ours}@4"), &format!("{other}@4"));
+            let here = found.ratio(&format!("{ours}@4"), &format!("{other}@4"));
             rows.extend(here.map(|ratio| row(what, published, change(ratio), Mark::Measured)));
         };
         let named = |name: &str| format!("hybrid.{name}");
@@ -90,20 +90,20 @@ pub const PAPER: Paper = Paper {
             }
         }
         for (place, pairs) in PAIRS {
-            let ns = median(samples, &format!("hybrid.pairs_8@{place}"));
+            let ns = found.median(&format!("hybrid.pairs_8@{place}"));
             let here = ns.map(|ns| format!("{:.1} million puts/s", 1e3 / ns));
             let what = format!("rate of 8-byte puts, PEs in {pairs}");
             rows.extend(here.map(|here| row(what, "-", here, Mark::Measured)));
         }
         for (place, words, _) in PLACES {
             for bytes in [8, 4096, 262_144, 2 << 20] {
-                let us = median(samples, &format!("hybrid.between_{bytes}@{place}"));
+                let us = found.median(&format!("hybrid.between_{bytes}@{place}"));
                 let here = us.map(|us| format!("{us:.3} us"));
                 let what = format!("put of {bytes} B, {words}");
                 rows.extend(here.map(|here| row(what, "-", here, Mark::Measured)));
             }
         }
-        let search = median(samples, "hybrid.bfs@4");
+        let search = found.median("hybrid.bfs@4");
         rows.extend(search.map(|ms| {
             let rate = f64::from(16u32 << 11) / ms / 1e3;
             let here = format!("{ms:.2} ms, {rate:.2} million edges/s, tree verified");

@@ -8,7 +8,6 @@ mod ring;
 mod tuning;
 
 use super::{Job, Jobs, Mark, Name, Paper, Row};
-use crate::against::samples::Samples;
 use tombolo_transports::ntb::port::LinkTiming;
 
 fn plain() -> Job {
@@ -43,16 +42,6 @@ pub fn of(name: Name) -> Paper {
     }
 }
 
-/// The median of a series.
-fn median(samples: &Samples, name: &str) -> Option<f64> {
-    crate::stats::median(samples.get(name)?.values.iter().copied())
-}
-
-/// The median of one series over another, batch by batch.
-fn ratio(samples: &Samples, over: &str, under: &str) -> Option<f64> {
-    Some(samples.ratio(&[over.to_owned()], &[under.to_owned()])?.median)
-}
-
 /// By how much what took `ratio` times as long is slower than 1, in per cent with its sign.
 fn change(ratio: f64) -> String {
     format!("{:+.0} %", (ratio - 1.0) * 100.0)
@@ -70,18 +59,22 @@ fn raw() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::against::samples::Samples;
+    use crate::paper::found::Found;
 
     #[test]
     fn figures_stand_beside_what_was_published() {
         let mut samples = Samples::default();
         samples.add("mandelbrot.no_context@2.1thread", "ms", [2.0, 2.2]);
         samples.add("mandelbrot.context@2.1thread", "ms", [1.0, 1.1]);
-        let rows = (contexts::PAPER.rows)(&samples);
+        let rows = (contexts::PAPER.rows)(&Found::new(&samples));
         assert_eq!((rows.len(), rows[0].here.as_str()), (1, "+100 %"));
         samples.add("ring.one_1048576@2x2m", "us", [200.0]);
         let share = 100.0 * 1_048_576.0 / 200.0 / raw();
         assert!(
-            (ring::PAPER.rows)(&samples)[0].here.starts_with(&format!("5243 MB/s, {share:.0} %"))
+            (ring::PAPER.rows)(&Found::new(&samples))[0]
+                .here
+                .starts_with(&format!("5243 MB/s, {share:.0} %"))
         );
     }
 }

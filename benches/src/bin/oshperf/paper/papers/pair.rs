@@ -9,7 +9,7 @@ pub const PAPER: Paper = Paper {
              without times. Here: two PEs on one host, and on two emulated hosts whose link takes the time \
              of Gen3 x8; every result is checked, and a wrong one ends the job.",
     jobs: || Jobs::all(vec![here("paper_pair", 2, "2"), ring("paper_pair", 2, "2x2m")]),
-    rows: |samples| {
+    rows: |found| {
         let mut rows = Vec::new();
         for (program, about) in [
             ("rotget", "rotget: 65536 doubles from the next PE"),
@@ -20,7 +20,7 @@ pub const PAPER: Paper = Paper {
             for (place, where_, mark) in
                 [("2", "one host", Mark::Measured), ("2x2m", "two hosts", Mark::Modelled)]
             {
-                let ms = median(samples, &format!("pair.{program}@{place}"));
+                let ms = found.median(&format!("pair.{program}@{place}"));
                 let here = ms.map(|ms| format!("right result, {ms:.3} ms"));
                 rows.extend(
                     here.map(|here| row(format!("{about}, {where_}"), "right result", here, mark)),

@@ -28,10 +28,10 @@ pub const PAPER: Paper = Paper {
             lanes("SHMEM_NTB_LANES=4", 3, "3x3m.4lanes"),
         ])
     },
-    rows: |samples| {
+    rows: |found| {
         let mut rows = Vec::new();
         let rate = |name: &str, bytes: u32| {
-            median(samples, name).map(|us| {
+            found.median(name).map(|us| {
                 let rate = f64::from(bytes) / us;
                 let raw = raw();
                 format!("{rate:.0} MB/s, {:.0} % of {raw:.0}", 100.0 * rate / raw)
@@ -72,7 +72,7 @@ pub const PAPER: Paper = Paper {
             ];
             for (what, sample, place) in places {
                 let name = |lanes: &str| format!("ring.{sample}@{place}.{lanes}");
-                let here = ratio(samples, &name(more), &name(fewer));
+                let here = found.ratio(&name(more), &name(fewer));
                 let what = format!("{what}, {fewer} to {more}");
                 rows.extend(here.map(|ratio| row(what, published, change(ratio), Mark::Modelled)));
             }
@@ -81,7 +81,7 @@ pub const PAPER: Paper = Paper {
             for bytes in [4096, 65536, 1 << 20] {
                 let name = |place: &str| format!("ring.{sample}_{bytes}@{place}");
                 // The farthest host is one link away in rings of 2 and 3, two in rings of 4 and 5.
-                let here = ratio(samples, &name("4x4m"), &name("3x3m"));
+                let here = found.ratio(&name("4x4m"), &name("3x3m"));
                 let what = format!("figure 7: acknowledged put of {bytes} B, one link more{who}");
                 rows.extend(here.map(|ratio| {
                     row(what, "+22 to +36 % for each host", change(ratio), Mark::Modelled)

@@ -22,21 +22,20 @@ pub const PAPER: Paper = Paper {
             job(two, "SHMEM_TUNE=off", "4x2.untuned"),
         ])
     },
-    rows: |samples| {
+    rows: |found| {
         let mut rows = Vec::new();
         let places = [("4", "one host", Mark::Measured), ("4x2", "two hosts", Mark::Emulated)];
         for (place, where_, mark) in places {
             for bytes in [64, 1024, 16384, 262_144] {
                 let name = |tuned: &str| format!("tuned.put_{bytes}@{place}{tuned}");
-                let (tuned, plain) =
-                    (median(samples, &name("")), median(samples, &name(".untuned")));
+                let (tuned, plain) = (found.median(&name("")), found.median(&name(".untuned")));
                 let here = tuned.zip(plain).map(|(tuned, plain)| change(plain / tuned));
                 let what = format!("table 6: bandwidth of puts of {bytes} B, tuned, {where_}");
                 rows.extend(here.map(|here| row(what, "+5 to +104 %", here, mark)));
             }
             for bytes in [64, 16384, 262_144] {
                 let all = ["get", "put", "tree"]
-                    .map(|way| (way, median(samples, &format!("gather.{way}_{bytes}@{place}"))));
+                    .map(|way| (way, found.median(&format!("gather.{way}_{bytes}@{place}"))));
                 rows.extend(best(&all, "us").map(|here| {
                     row(
                         format!("gather of {bytes} B, {where_}"),
@@ -47,7 +46,7 @@ pub const PAPER: Paper = Paper {
                 }));
             }
             let all = ["get", "put", "tree"]
-                .map(|way| (way, median(samples, &format!("images.{way}@{place}"))));
+                .map(|way| (way, found.median(&format!("images.{way}@{place}"))));
             rows.extend(best(&all, "ms").map(|here| {
                 row(format!("image retrieval, {where_}"), "42 % faster by the pattern", here, mark)
             }));
