@@ -54,6 +54,16 @@ words! {
         GetRead = "get-read",
         /// Two PEs complete their puts, put a word to each other and wait for the other one's.
         Meeting = "meeting",
+        /// One of two PEs puts, and both meet.
+        MetPut = "met-put",
+        /// One of two PEs gets from the other, and both meet.
+        MetGet = "met-get",
+        /// Each of two PEs puts to the other, and both meet.
+        BothPut = "both-put",
+        /// Each of two PEs gets from the other, and both meet.
+        BothGet = "both-get",
+        /// Each of two PEs puts to the other, both meet, and each copies what it got.
+        Handed = "handed",
     }
 }
 
@@ -73,6 +83,17 @@ words! {
         /// As private, on memory that was not used a moment ago.
         ColdPrivate = "cold-private",
     }
+}
+
+impl Operation {
+    /// What one or both of two PEs do before they meet.
+    pub const BEFORE_MEETINGS: [Operation; 5] = [
+        Operation::MetPut,
+        Operation::BothPut,
+        Operation::MetGet,
+        Operation::BothGet,
+        Operation::Handed,
+    ];
 }
 
 impl Buffer {

@@ -149,6 +149,9 @@ pub fn predict(
     let of = |class, operation, bytes| match operation {
         Operation::Pipeline => tuning.predict_pipelined(class, bytes),
         Operation::Meeting => tuning.meeting(class),
+        _ if Operation::BEFORE_MEETINGS.contains(&operation) => {
+            tuning.before_meeting(class, operation, bytes)
+        }
         _ => tuning.predict(class, operation, bytes),
     };
     let costs = PatternCosts { of: &of, local, meetings: 1.0 };

@@ -4,9 +4,9 @@
 use crate::cache::{self, Saved};
 use crate::class::{self, Binding, Class};
 use crate::costs::costs;
-use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
+use crate::data::Measurements;
 use crate::force::{self, Effect};
-use crate::probe::{self, Effort, Scratch, meeting};
+use crate::probe::{self, Effort, Scratch};
 use crate::report;
 use crate::tuning::{Origin, Tuning};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ use tombolo_core::threads::{of_library, without_signals};
 use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::wait::{Look, Patience};
 use tombolo_core::{Config, World};
+
+mod meetings;
 
 /// Part of the budget that goes to the micro-benchmarks; the rest is for talking about them.
 const MEASURING: f64 = 0.8;
@@ -325,7 +327,8 @@ impl TuningSession<'_> {
         let Some(mut scratch) = Scratch::take(world, self.once) else { return Ok(None) };
         let turns = turns(pairs, |pe| world.localities()[pe].host_index);
         let last = turns.iter().map(|(_, turn)| *turn).max().unwrap_or(0);
-        let budget = self.config().tune_budget.0.mul_f64(MEASURING) / (last + 1);
+        let alone = MEASURING - self.part_of_meetings(pairs);
+        let budget = self.config().tune_budget.0.mul_f64(alone) / (last + 1);
         let mine = turns.iter().find(|(pe, _)| *pe == world.pe());
         let target = pairs.iter().any(|(_, from, to)| from != to && *to == world.pe());
         let mut told = Vec::new();
@@ -355,69 +358,13 @@ impl TuningSession<'_> {
         if stuck {
             scratch.abandon();
         } else {
-            self.measure_meeting(pairs, &scratch, &mut measured)?;
-            scratch.give_back(world, written.max(meeting::WRITTEN));
+            self.measure_meetings(pairs, &mut scratch, &mut measured)?;
+            // What this PE has put between meetings, the other one has put here.
+            let written = written.max(scratch.touched());
+            scratch.give_back(world, written);
         }
         measured.check().map_err(Error::Bootstrap)?;
         Ok(Some(measured))
-    }
-
-    /// How soon PEs meet: both PEs of a pair take part, pair by pair.
-    fn measure_meeting(
-        &self,
-        pairs: &[(Class, usize, usize)],
-        scratch: &Scratch,
-        measured: &mut Measurements,
-    ) -> Result<()> {
-        let world = self.world;
-        // Told by all, because PEs that were given different processors would not agree.
-        if self.crowded {
-            return Ok(());
-        }
-        let me = world.pe();
-        let mut found: Vec<(Class, String, Point)> = Vec::new();
-        for (class, from, to) in pairs.iter().copied().filter(|(_, from, to)| from != to) {
-            // Nobody writes any more what the PEs of this pair empty, and both begin at the same time.
-            let mine = from == me || to == me;
-            if mine {
-                meeting::clear(scratch);
-            }
-            world.bootstrap().barrier()?;
-            let other = if from == me { to } else { from };
-            // A channel that dropped out is not taken again: both PEs know that.
-            let channel =
-                mine.then(|| meeting::channel(world, other)).flatten().filter(|channel| {
-                    let of = |c: &Curve| c.key.class == class && c.key.channel == *channel;
-                    measured.curves.iter().any(of)
-                });
-            match channel {
-                Some(channel) if from == me => {
-                    let point = meeting::lead(world, scratch, to);
-                    found.extend(point.map(|point| (class, channel, point)));
-                }
-                Some(_) => meeting::follow(world, scratch, from),
-                None => {}
-            }
-        }
-        let told: Vec<(String, String, Point)> =
-            found.into_iter().map(|(c, channel, point)| (c.to_string(), channel, point)).collect();
-        let told = serde_json::to_vec(&told)
-            .map_err(|e| Error::Bootstrap(format!("measurements cannot be sent: {e}")))?;
-        for (pe, text) in world.bootstrap().allgather(&told)?.iter().enumerate() {
-            let unreadable = |e: String| {
-                Error::Bootstrap(format!("PE {pe} sent measurements that cannot be read: {e}"))
-            };
-            let told: Vec<(String, String, Point)> =
-                serde_json::from_slice(text).map_err(|e| unreadable(e.to_string()))?;
-            for (class, channel, point) in told {
-                let class = class.parse().map_err(unreadable)?;
-                let (operation, buffer) = (Operation::Meeting, Buffer::Heap);
-                let key = Key { class, operation, buffer, channel };
-                measured.curves.push(Curve { key, points: vec![point], checks: Vec::new() });
-            }
-        }
-        measured.put_in_order();
-        Ok(())
     }
 
     /// Measures the pairs that start here. A PE and itself need little time.
@@ -551,6 +498,7 @@ fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> Result<T>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{Buffer, Curve, Key, Operation, Point};
 
     #[test]
     fn greetings_survive_the_way() {

@@ -3,7 +3,7 @@
 
 use crate::cache::{self, Saved};
 use crate::class::{Binding, Class};
-use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
+use crate::data::{Buffer, CACHED, Measurements, Operation, SERVICE, STREAMING};
 use crate::force::{self, Effect, Rule};
 use crate::model::Model;
 use crate::policy::{self, Decision, Reuse, Step};
@@ -19,6 +19,8 @@ use tombolo_core::cost::Costs;
 use tombolo_core::route::{Channel, Either, PeerRoutes, Routes, STEPS_MAX, Steps, Stripes};
 use tombolo_core::transport::{Capabilities, SegmentKind};
 use tombolo_core::world::peers;
+
+mod predict;
 
 /// Where the measurements come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,53 +275,6 @@ impl Tuning {
         let as_others = buffer.is_cold() == (self.reuse == Reuse::Cold);
         let decisions = if as_others || !self.hinted { &self.decisions } else { &self.exceptions };
         decision(decisions, class, operation, remote)
-    }
-
-    /// Nanoseconds that the model expects of an operation by the chosen channel; none where
-    /// nothing is known.
-    pub fn predict(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
-        self.predicted(class, operation, operation, bytes)
-    }
-
-    /// The same for one of several puts that are under way together.
-    pub fn predict_pipelined(&self, class: Class, bytes: u64) -> Option<f64> {
-        self.predicted(class, Operation::Pipeline, Operation::Put, bytes)
-    }
-
-    /// Nanoseconds until two PEs have put a word to each other and seen it; none where that is not known.
-    pub fn meeting(&self, class: Class) -> Option<f64> {
-        let of = |class| {
-            let mut curves = self.measured.curves.iter();
-            let found =
-                curves.find(|c| c.key.class == class && c.key.operation == Operation::Meeting);
-            found.map(|curve| f64::from(curve.points[0].ns))
-        };
-        of(class).or_else(|| match class {
-            // Over more links than were measured it takes as much longer as there are more of them.
-            Class::Hops(hops) => of(Class::Hops(1)).map(|ns| ns * f64::from(hops)),
-            _ => None,
-        })
-    }
-
-    /// An operation by the channel that is chosen for `routed`.
-    fn predicted(
-        &self,
-        class: Class,
-        operation: Operation,
-        routed: Operation,
-        bytes: u64,
-    ) -> Option<f64> {
-        let decision = self.decision(class, routed, Buffer::Heap);
-        // Between distances that were measured and ones that were not, channels are the same.
-        let decision = decision.or_else(|| self.decision(Class::Hops(1), routed, Buffer::Heap))?;
-        let mut channel = either::waited(decision.channel(bytes));
-        if operation != routed && stripes::transports(channel).is_some() {
-            // Several at the same time were not measured so.
-            channel = &decision.default;
-        }
-        let channel = channel.to_owned();
-        let key = Key { class, operation, buffer: Buffer::Heap, channel };
-        self.model().predict(&self.measured, &key, bytes)
     }
 
     /// Saves everything for `SHMEM_TUNE=PATH`.
@@ -581,8 +536,11 @@ impl<'a> Peer<'a> {
             | Operation::Blocking
             | Operation::ZeroCopy
             | Operation::PutRead
-            | Operation::Meeting => can.put,
-            Operation::Get | Operation::GetRead => can.get,
+            | Operation::Meeting
+            | Operation::MetPut
+            | Operation::BothPut
+            | Operation::Handed => can.put,
+            Operation::Get | Operation::GetRead | Operation::MetGet | Operation::BothGet => can.get,
             Operation::Amo => !can.amos.is_empty(),
         };
         able.then_some(Channel::Endpoint(index as u8))
@@ -617,7 +575,7 @@ impl<'a> Peer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Curve, Point};
+    use crate::data::{Curve, Key, Point};
 
     #[test]
     fn what_was_decided_without_mapped_memory_is_not_taken_where_it_is_mapped() {

@@ -145,8 +145,14 @@ impl Known<'_> {
         let room = if far_get { room } else { room / 2 };
         let new = if handed { 1.0 } else { new as f64 / all.max(1) as f64 };
         let room = if handed { room.max(OUTSIDE) } else { room };
+        if handed
+            && class.hops() == 0
+            && let Some(ns) = self.handed(bytes)
+        {
+            return Some(ns);
+        }
         let whole = self.get(class, operation, bytes)?;
-        let mut ns = whole;
+        let mut ns = self.met(class, operation, bytes).unwrap_or(whole);
         if overlaps && let Some(next) = self.get(class, Operation::Pipeline, bytes) {
             ns = ns.min(next);
         }
@@ -158,6 +164,34 @@ impl Known<'_> {
             ns = ns.max(self.written_elsewhere(bytes).unwrap_or(0.0)) + CONTENDED_NS;
         }
         Some(ns)
+    }
+
+    /// What an operation takes of its PE's time when PEs meet after it; none where that was not measured.
+    fn met(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+        match operation {
+            Operation::Put => self.get(class, Operation::MetPut, bytes),
+            _ => self.get(class, Operation::MetGet, bytes),
+        }
+    }
+
+    /// What it takes of the time of the PE that it is with: as much as both take longer when both do so. No more than it
+    /// takes of its own PE's, since that one would wait.
+    fn served(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+        let both = match operation {
+            Operation::Put => Operation::BothPut,
+            _ => Operation::BothGet,
+        };
+        let met = self.met(class, operation, bytes)?;
+        Some((self.get(class, both, bytes)? - met).clamp(0.0, met))
+    }
+
+    /// What a copy takes on the host of data that a PE of another host has put there, and puts again.
+    fn handed(&self, bytes: u64) -> Option<f64> {
+        if self.layout.hosts() == 1 {
+            return None;
+        }
+        let of = |class| self.get(class, Operation::Handed, bytes);
+        of(Class::Hops(1)).or_else(|| of(Class::Network))
     }
 
     /// What the data take that a PE of another emulated host has written, or is about to read: they come from that
@@ -288,11 +322,18 @@ impl Load {
                 });
             }
         }
+        let served = known.served(class, operation, bytes);
+        self.pes[layout.beside(pe, there)] += served.unwrap_or(0.0);
         if packets {
-            self.pes[layout.beside(pe, there)] += SERVED * moving;
+            // Serving a get was measured at all sizes, serving a put at the shortest.
+            if put || served.is_none() {
+                self.pes[layout.beside(pe, there)] += SERVED * moving;
+            }
             if put {
-                // Packets are sent from a copy, since the program may reuse its own.
-                self.pes[pe] += known.get(Class::Own, Operation::Put, bytes)?;
+                // Packets are sent from a copy, since the program may reuse its own. The shortest put was measured with it.
+                let copy = |bytes| known.get(Class::Own, Operation::Put, bytes);
+                let counted = if served.is_some() { copy(8)? } else { 0.0 };
+                self.pes[pe] += (copy(bytes)? - counted).max(0.0);
             }
         }
         Some(())

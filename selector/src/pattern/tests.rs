@@ -6,7 +6,7 @@ use tombolo_core::transport::Distance;
 /// 100 ns and 0.1 ns per byte on a host; 10 us per hop and 1 ns per byte over the ring, a tenth of
 /// the start for one of several puts.
 fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
-    if operation == Operation::Meeting {
+    if operation == Operation::Meeting || Operation::BEFORE_MEETINGS.contains(&operation) {
         return None;
     }
     let start = if operation == Operation::Pipeline { 1e3 } else { 1e4 };
@@ -131,6 +131,31 @@ fn a_barrier_takes_what_was_measured_where_meetings_were() {
     let over_a_link = estimate(&costs, &pair, Pattern::Gather, By::Put, 8).unwrap();
     let without = predicted(&pair, Pattern::Gather, By::Put, 8);
     assert_near(without - over_a_link, 5004.0 + 140.0 - 3000.0);
+}
+
+#[test]
+fn what_was_measured_between_meetings_counts_over_links() {
+    let met = |class: Class, operation: Operation, bytes: u64| match operation {
+        Operation::Meeting => Some(3000.0),
+        _ if class.hops() == 0 => cost(class, operation, bytes),
+        Operation::MetPut => Some(2000.0),
+        Operation::BothPut => Some(2500.0),
+        Operation::MetGet => Some(7000.0),
+        // More than twice as long: no PE serves longer than the other one waits.
+        Operation::BothGet => Some(20_000.0),
+        Operation::Handed => Some(400.0),
+        _ => cost(class, operation, bytes),
+    };
+    let costs = PatternCosts { of: &met, local: Some(Class::Cache), meetings: 1.0 };
+    let pair = Layout::regular(2, 1, 4, Topology::Ring).with_slow_links();
+    let time = |pattern, by| estimate(&costs, &pair, pattern, by, 8).unwrap();
+    assert_near(time(Pattern::Gather, By::Put), 3000.0 + 2000.0);
+    assert_near(time(Pattern::Gather, By::Get), 3000.0 + 7000.0);
+    assert_near(time(Pattern::RingShift, By::Get), 3000.0 + 7000.0 + 7000.0);
+    let put = 2000.0 + 500.0;
+    assert_near(time(Pattern::RingShift, By::Put), 3000.0 + put);
+    // Its stage lies on the PE itself, which a copy takes 100.8 ns to.
+    assert_near(time(Pattern::RingShift, By::Staged), 3.0 * 3000.0 + 100.8 + put + 400.0);
 }
 
 #[test]

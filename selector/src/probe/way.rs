@@ -29,7 +29,12 @@ pub fn operations(operation: Operation) -> usize {
         | Operation::Amo
         | Operation::PutRead
         | Operation::GetRead
-        | Operation::Meeting => 1,
+        | Operation::Meeting
+        | Operation::MetPut
+        | Operation::MetGet
+        | Operation::BothPut
+        | Operation::BothGet
+        | Operation::Handed => 1,
     }
 }
 
@@ -181,7 +186,12 @@ impl Way<'_> {
                         Operation::Pipeline
                         | Operation::Blocking
                         | Operation::ZeroCopy
-                        | Operation::Meeting => false,
+                        | Operation::Meeting
+                        | Operation::MetPut
+                        | Operation::MetGet
+                        | Operation::BothPut
+                        | Operation::BothGet
+                        | Operation::Handed => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -203,7 +213,14 @@ impl Way<'_> {
                         Operation::Get => can.get,
                         Operation::Amo => can.amos.has(AmoOp::Add, 8),
                         // They tell plain copies on mapped memory apart.
-                        Operation::PutRead | Operation::GetRead | Operation::Meeting => false,
+                        Operation::PutRead | Operation::GetRead => false,
+                        // They take both PEs.
+                        Operation::Meeting
+                        | Operation::MetPut
+                        | Operation::MetGet
+                        | Operation::BothPut
+                        | Operation::BothGet
+                        | Operation::Handed => false,
                     }
             }
             WayKind::Striped { parts, .. } => {
