@@ -22,7 +22,7 @@ mod file;
 pub use file::{Owner, read};
 
 /// Changes with the meaning of the file.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// Doubtful measurements are used for this long; see [`Measurements::doubt`]. Then a job measures again.
 pub const DOUBTFUL_FOR: Duration = Duration::from_secs(600);

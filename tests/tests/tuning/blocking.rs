@@ -12,7 +12,7 @@ use tombolo_tests::doubles::Faults;
 use tombolo_tests::ring::{RING_ONLY, Ring};
 
 /// A table in which waiting for blocking puts over the ring is faster than copying from 64 KiB on.
-const TABLE: &str = r#"{"format":3,"machine":"made up","digest":"","curves":[
+const TABLE: &str = r#"{"format":4,"machine":"made up","digest":"","curves":[
 {"class":"ring-1","operation":"put","buffer":"heap","channel":"ntb",
  "points":[[8,600,0,7],[65536,6000,0,7],[1048576,60000,0,7]]},
 {"class":"ring-1","operation":"blocking","buffer":"heap","channel":"ntb",

@@ -2,6 +2,7 @@
 //! Tuning in whole jobs: PEs as threads, real shared memory and CMA, and a channel that fails.
 
 mod blocking;
+mod carriers;
 mod common;
 #[path = "common/directory.rs"]
 mod directory;
@@ -505,7 +506,7 @@ fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
 }
 
 /// A table in which streaming is the better copy from 64 KiB on.
-const TABLE: &str = r#"{"format":3,"machine":"made up","digest":"","curves":[
+const TABLE: &str = r#"{"format":4,"machine":"made up","digest":"","curves":[
 {"class":"cache","operation":"put","buffer":"heap","channel":"cached",
  "points":[[8,10,0,7],[65536,10000,0,7],[262144,40000,0,7],[1048576,160000,0,7],
   [8388608,1280000,0,7]]},
