@@ -49,11 +49,13 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 mod amo;
 mod blocks;
+mod carriers;
 mod news;
 mod stream;
 
 pub use amo::{Amo, AmoOp, AmoSet, Signal, SignalOp};
 pub use blocks::Blocks;
+pub use carriers::{Carrier, CarrierChoice, Carriers, EngineChoice};
 pub use news::{News, Told, Work};
 pub use stream::Stream;
 
@@ -275,6 +277,15 @@ pub trait Endpoint: Send + Sync {
 
     /// The peer's segment as memory, where there is such a thing.
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping>;
+
+    /// Between which carriers of puts others may choose at present: nothing where there is one carrier only.
+    fn carrier_choice(&self) -> CarrierChoice {
+        CarrierChoice::default()
+    }
+
+    /// Chooses the carriers of puts that are issued from now on, as far as there is a choice. Callable at any time
+    /// and from any thread: what a put promises does not depend on its carrier.
+    fn set_carriers(&self, _carriers: Carriers) {}
 
     /// Copies `len` bytes to the peer. Needs `put`.
     ///

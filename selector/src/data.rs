@@ -64,6 +64,10 @@ words! {
         BothGet = "both-get",
         /// Each of two PEs puts to the other, both meet, and each copies what it got.
         Handed = "handed",
+        /// A non-blocking put by one of the carriers of its transport, complete at the target.
+        Carried = "carried",
+        /// One of four blocking puts by one of the carriers, one after another, that complete together.
+        CarriedBlocking = "carried-blocking",
     }
 }
 
@@ -94,6 +98,11 @@ impl Operation {
         Operation::BothGet,
         Operation::Handed,
     ];
+
+    /// Whether the carriers of one transport are compared by it.
+    pub fn compares_carriers(self) -> bool {
+        matches!(self, Operation::Carried | Operation::CarriedBlocking)
+    }
 }
 
 impl Buffer {
@@ -144,7 +153,8 @@ pub struct Key {
     pub operation: Operation,
     /// On which buffers.
     pub buffer: Buffer,
-    /// By which channel: [`CACHED`], [`STREAMING`], [`SERVICE`] or the name of a transport.
+    /// By which channel: [`CACHED`], [`STREAMING`], [`SERVICE`], the name of a transport, or that of one of its
+    /// [`carriers`](crate::carriers).
     pub channel: String,
 }
 
@@ -189,6 +199,20 @@ pub struct Rejected {
     pub failed: bool,
 }
 
+/// What is known without measurements of an engine that may carry puts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Engine {
+    /// Between which PEs.
+    #[serde(with = "as_text")]
+    pub class: Class,
+    /// By which transport.
+    pub transport: String,
+    /// Bytes of non-blocking puts that a model expects it to be faster for; `u64::MAX` for none.
+    pub expected: u64,
+    /// It leaves the processors of PEs to these.
+    pub is_free: bool,
+}
+
 /// How undisturbed the measuring was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batches {
@@ -224,6 +248,9 @@ pub struct Measurements {
     /// In order.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
+    /// In order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<Engine>,
     /// Bytes of the last-level cache for each processor that shares it, the least of all PEs that
     /// measured; 0 if unknown.
     #[serde(default)]
@@ -279,8 +306,10 @@ impl Measurements {
         let newer = other.classes();
         self.curves.retain(|curve| !newer.contains(&curve.key.class));
         self.rejected.retain(|r| !newer.contains(&r.class));
+        self.engines.retain(|engine| !newer.contains(&engine.class));
         self.curves.extend(other.curves);
         self.rejected.extend(other.rejected);
+        self.engines.extend(other.engines);
         let shares = [self.cache_share, other.cache_share].into_iter();
         self.cache_share = shares.filter(|share| *share > 0).min().unwrap_or(0);
         self.batches.taken += other.batches.taken;
@@ -309,6 +338,8 @@ impl Measurements {
         }
         self.rejected.sort();
         self.rejected.dedup();
+        self.engines.sort();
+        self.engines.dedup();
     }
 
     /// Whether the numbers can be used: finite, positive, in order. Says what is wrong.
@@ -348,7 +379,9 @@ impl Measurements {
         const DISCARDED: [f64; 2] = [0.5, 0.05];
         /// Mean error of the model, likewise.
         const ERROR: [f64; 2] = [0.25, 0.12];
-        let points = || self.curves.iter().flat_map(|c| c.points.iter().chain(&c.checks));
+        // What is uncertain of carriers changes nothing.
+        let routes = || self.curves.iter().filter(|c| !c.key.operation.compares_carriers());
+        let points = || routes().flat_map(|c| c.points.iter().chain(&c.checks));
         let share_of = |batches: u16| {
             let few = points().filter(|point| point.batches <= batches).count();
             few as f64 / points().count().max(1) as f64
@@ -427,6 +460,11 @@ impl Measurements {
             digest.text(&rejected.channel);
             digest.text(&rejected.why);
             digest.number(rejected.failed.into());
+        }
+        for Engine { class, transport, expected, is_free } in &self.engines {
+            digest.text(&format!("{class} {transport}"));
+            digest.number(*expected);
+            digest.number((*is_free).into());
         }
         digest.number(self.cache_share);
         digest.number(self.batches.taken);
@@ -550,6 +588,33 @@ mod tests {
         assert_eq!(with(1).grade(), Grade::Good);
         let why = with(2).doubt().unwrap();
         assert!(why.starts_with("67 % of the sizes were measured once at most"), "{why}");
+    }
+
+    #[test]
+    fn carriers_that_were_measured_once_do_not_make_routes_doubtful() {
+        let mut measured = measured(1000, 0, 100.0);
+        let mut carried = measured.curves[0].clone();
+        carried.key.operation = Operation::Carried;
+        carried.checks.clear();
+        let points = (1..20).map(|n| Point { bytes: n, ns: 1.0, spread: 0.0, batches: 1 });
+        carried.points = points.collect();
+        measured.curves.push(carried);
+        assert_eq!(measured.grade(), Grade::Good);
+    }
+
+    #[test]
+    fn engines_are_kept_with_the_measurements_of_their_class() {
+        let with = |expected| {
+            let class = Class::Cache;
+            let engine = Engine { class, transport: "ntb".to_owned(), expected, is_free: false };
+            Measurements { engines: vec![engine], ..measured(1000, 0, 100.0) }
+        };
+        let mut both = with(4096);
+        let text = serde_json::to_string(&both).unwrap();
+        assert_eq!(serde_json::from_str::<Measurements>(&text).unwrap(), both);
+        assert_ne!(both.digest(), with(8192).digest());
+        both.merge(with(8192));
+        assert_eq!(both.engines, with(8192).engines);
     }
 
     #[test]

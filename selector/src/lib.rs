@@ -10,12 +10,14 @@
 //!
 //! - [`class`]: which pairs of PEs are alike. [`probe`]: measuring. [`data`]: what was measured.
 //! - [`model`]: what sizes that were not measured cost. [`policy`]: which channel is taken.
-//! - [`stripes`]: channels of two transports at the same time. [`either`]: of one of two, by their load.
+//! - [`stripes`]: channels of two transports at the same time. [`either`]: of one of two, by their load. [`carriers`]: what
+//!   carries puts within a transport.
 //! - [`force`]: `SHMEM_ROUTE`. [`cache`]: tables that are kept. [`report`]: explanations. [`files`]: where results go.
 //!   [`pattern`]: estimates of communication patterns. [`adaptive`]: corrections while a program runs.
 
 pub mod adaptive;
 pub mod cache;
+pub mod carriers;
 pub mod class;
 mod costs;
 pub mod data;

@@ -7,14 +7,15 @@
 
 use crate::class::Class;
 use crate::data::{
-    Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
+    Batches, Buffer, CACHED, Curve, Engine, Key, Measurements, Operation, Rejected, SERVICE,
+    STREAMING,
 };
-use crate::{either, stripes};
+use crate::{carriers, either, stripes};
 use std::time::{Duration, Instant};
 use tombolo_core::config::Reuse;
 use tombolo_core::load::{Load, Loads};
 use tombolo_core::route::Either;
-use tombolo_core::transport::{Endpoint, SegmentKind};
+use tombolo_core::transport::{Carrier, Endpoint, SegmentKind};
 use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
@@ -73,11 +74,13 @@ pub fn run(
         class,
         target,
         curves: Vec::new(),
+        engines: Vec::new(),
         batches: Batches::default(),
         lost: Vec::new(),
         warmed: None,
         cold_at: 0,
     };
+    prober.expect_carriers();
     let room = scratch.capacity() as u64;
     let once = world.config().tune_hint.mention(Reuse::Cold);
     let once = once && !effort.coarse && class != Class::Own && class.hops() == 0;
@@ -90,8 +93,15 @@ pub fn run(
     // What the same processor does for two transports takes as long as one after the other.
     let several = prober.endpoints().len() > 1 && world.processors() > 1;
     let several = several && !effort.coarse && class.hops() > 0;
-    let decisive = part(if several { 7 } else { 8 });
+    let before = if several { 7 } else { 8 };
+    // Neighbours alone are reached in several ways by one transport.
+    let neighbours = class == Class::Hops(1) && !effort.coarse;
+    let decisive = part(if neighbours { before - 1 } else { before });
     prober.work_off(&plan::decisive(class, room, effort.coarse, once), scratch, decisive);
+    if neighbours && prober.measure_carriers(scratch, part(before)) {
+        // What was measured before was carried otherwise. The better time counts.
+        prober.work_off(&plan::carried_otherwise(room), scratch, part(before + 1));
+    }
     if several {
         // What is measured before may have taken longer than it was to.
         let tenth = deadline.saturating_duration_since(now) / 10;
@@ -139,7 +149,7 @@ fn ways(world: &World, target: usize) -> Vec<Way<'_>> {
         if !heap.is_null() && endpoint.mapped(SegmentKind::Heap).is_some() {
             continue;
         }
-        let kind = WayKind::Endpoint { endpoint, index };
+        let kind = WayKind::Endpoint { endpoint, index, carrier: None };
         ways.push(Way { name: transport.name().to_owned(), kind });
     }
     let amo = world.routes().peers[target].amo[SegmentKind::Heap as usize];
@@ -159,6 +169,7 @@ struct Prober<'a> {
     class: Class,
     target: usize,
     curves: Vec<Curve>,
+    engines: Vec<Engine>,
     batches: Batches,
     lost: Vec<(String, Lost)>,
     /// How long touching the whole area for cold buffers took, which is not what is to be timed; none before that.
@@ -197,10 +208,67 @@ impl<'a> Prober<'a> {
             self.ways.iter().filter(|way| !self.lost.iter().any(|(name, _)| *name == way.name));
         usable
             .filter_map(|way| match way.kind {
-                WayKind::Endpoint { endpoint, index } => Some((way.name.clone(), endpoint, index)),
+                WayKind::Endpoint { endpoint, index, .. } => {
+                    Some((way.name.clone(), endpoint, index))
+                }
                 _ => None,
             })
             .collect()
+    }
+
+    /// Has puts carried as if nothing had been measured: an earlier choice is none for what is measured now.
+    fn expect_carriers(&self) {
+        for (_, endpoint, _) in self.endpoints() {
+            let choice = endpoint.carrier_choice();
+            if !choice.is_empty() {
+                endpoint.set_carriers(carriers::expected(choice.engine));
+            }
+        }
+    }
+
+    /// Measures each carrier of puts of the transports that have several, and has the better ones taken from then on.
+    /// Whether some are not those that were taken before.
+    fn measure_carriers(&mut self, scratch: &mut Scratch, deadline: Instant) -> bool {
+        let mut changed = false;
+        for (transport, endpoint, index) in self.endpoints() {
+            let choice = endpoint.carrier_choice();
+            if choice.is_empty() {
+                continue;
+            }
+            let engine = choice.engine.map(|engine| Engine {
+                class: self.class,
+                transport: transport.clone(),
+                expected: u64::try_from(engine.expected).unwrap_or(u64::MAX),
+                is_free: engine.is_free,
+            });
+            self.engines.extend(engine);
+            let whole = self.ways.len();
+            self.ways.extend(Carrier::ALL.map(|carrier| {
+                let kind = WayKind::Endpoint { endpoint, index, carrier: Some(carrier) };
+                Way { name: carriers::name(&transport, carrier), kind }
+            }));
+            let named = |operation| {
+                let rivals = carriers::rivals(&choice, operation).into_iter();
+                rivals.map(|carrier| carriers::name(&transport, carrier)).collect()
+            };
+            let most = endpoint.capabilities(SegmentKind::Heap).put_max;
+            let tasks = plan::carried(scratch.capacity() as u64, most as u64, named);
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.work_off(&tasks, scratch, Instant::now() + left / 2);
+            let again = plan::carried_again(&self.in_order().curves, tasks);
+            self.work_off(&again, scratch, deadline);
+            self.ways.truncate(whole);
+            // What is lost by one carrier is lost by the transport.
+            let lost = self.lost.iter().find(|(name, _)| carriers::parts(name).is_some());
+            let lost = lost.map(|(_, lost)| (transport.clone(), *lost));
+            self.lost.extend(lost);
+            let expected = carriers::expected(choice.engine);
+            let chosen = carriers::choose(&self.in_order(), self.class, &transport);
+            let chosen = chosen.unwrap_or(expected);
+            endpoint.set_carriers(chosen);
+            changed |= chosen != expected;
+        }
+        changed
     }
 
     /// Measures pairs of transports where they may be faster than each alone: both at the same time, of which the
@@ -262,11 +330,8 @@ impl<'a> Prober<'a> {
 
     /// What was measured so far.
     fn in_order(&self) -> Measurements {
-        let mut measured = Measurements {
-            curves: self.curves.clone(),
-            rejected: Vec::new(),
-            ..Measurements::default()
-        };
+        let (curves, engines) = (self.curves.clone(), self.engines.clone());
+        let mut measured = Measurements { curves, engines, ..Measurements::default() };
         measured.put_in_order();
         measured
     }
@@ -306,13 +371,16 @@ impl<'a> Prober<'a> {
                 continue;
             };
             let buffers = buffers.starting_at(self.cold_at);
+            way.prepare();
             let mut rounds = 0;
             let issue = |round| {
                 rounds = round + 1;
                 let at = (self.world, self.context, self.target);
                 way.perform(at, task.operation, &buffers, round)
             };
-            let left = (self.ways.len() - index) as u32;
+            // Carriers have tasks of their own.
+            let alone = task.operation.compares_carriers();
+            let left = if alone { 1 } else { (self.ways.len() - index) as u32 };
             let share = until.saturating_duration_since(Instant::now()) / left;
             let timed = batch::time(task.bytes, share, issue);
             if task.buffer.is_cold() {
@@ -341,6 +409,7 @@ impl<'a> Prober<'a> {
     fn outcome(self) -> Probed {
         let mut measured = Measurements {
             curves: self.curves.clone(),
+            engines: self.engines.clone(),
             batches: self.batches,
             ..Measurements::default()
         };

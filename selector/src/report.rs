@@ -7,7 +7,7 @@ use crate::data::{Batches, Buffer, CACHED, Curve, Operation, Rejected, SERVICE, 
 use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
-use crate::{either, files, stripes};
+use crate::{carriers, either, files, stripes};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -262,7 +262,8 @@ fn sections(tuning: &Tuning) -> Vec<Section> {
                 .into_iter()
                 .filter_map(|channel| measured.curve(class, operation, buffer, channel))
                 .collect();
-            let decision = tuning.decision_on(class, operation, buffer);
+            let carried = carriers::decision(measured, class, operation);
+            let decision = tuning.decision_on(class, operation, buffer).or(carried.as_ref());
             let error = model::error(curves.iter().copied());
             Section {
                 class: describe(class),

@@ -8,7 +8,7 @@ use crate::force::{self, Effect, Rule};
 use crate::model::Model;
 use crate::policy::{self, Decision, Reuse, Step};
 use crate::report;
-use crate::{either, stripes};
+use crate::{carriers, either, stripes};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -145,9 +145,16 @@ impl Tuning {
         }
     }
 
-    /// Puts the routes into force on this PE; see [`World::set_routes`].
+    /// Puts the routes into force on this PE, see [`World::set_routes`], and the carriers of puts to neighbours.
     pub fn apply(&self, world: &World) {
         world.set_routes(self.routes.clone());
+        for (index, transport) in self.preference.iter().enumerate() {
+            let class = Class::Hops(1);
+            let Some(chosen) = carriers::choose(&self.measured, class, transport) else { continue };
+            let neighbours = (0..world.n_pes()).filter(|pe| self.classes[*pe] == class);
+            let endpoints = neighbours.filter_map(|pe| world.endpoint(index, pe));
+            endpoints.for_each(|endpoint| endpoint.set_carriers(chosen));
+        }
     }
 
     /// The routes of this PE.
@@ -536,6 +543,8 @@ impl<'a> Peer<'a> {
             | Operation::Blocking
             | Operation::ZeroCopy
             | Operation::PutRead
+            | Operation::Carried
+            | Operation::CarriedBlocking
             | Operation::Meeting
             | Operation::MetPut
             | Operation::BothPut

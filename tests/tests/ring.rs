@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, AmoOp, Job, Locality, Transport};
+use tombolo_core::transport::{Amo, AmoOp, Carrier, Carriers, Job, Locality, SignalOp, Transport};
+use tombolo_core::wait::Reason;
 use tombolo_core::{Config, Waiting, World};
 use tombolo_tests::MakeTransports;
 use tombolo_tests::ring::{
@@ -37,8 +38,7 @@ fn start_put(world: &World, dest: *mut u8, bytes: &[u8], pe: usize) {
 fn await_direct_windows(world: &World, neighbours: usize) {
     let all = format!("direct windows: {neighbours} of {neighbours}");
     let open = |line: &String| line.contains(&all);
-    let waiting =
-        Waiting { routine: ROUTINE, argument: 0, reason: tombolo_core::wait::Reason::Variable };
+    let waiting = Waiting { routine: ROUTINE, argument: 0, reason: Reason::Variable };
     world.wait(waiting, || world.transports()[0].describe_own().iter().any(open));
 }
 
@@ -137,7 +137,17 @@ fn quiet_waits_until_direct_puts_have_arrived_and_asks_once() {
 
 /// A link flaps while PEs count at each other; nothing is lost or applied twice.
 fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
-    let fabric = flapping(ring, n_pes, make, 0);
+    flaps_with(ring, n_pes, make, |_, _| ());
+}
+
+/// The same; `before` is called before the operations of a round.
+fn flaps_with(
+    ring: &Ring,
+    n_pes: usize,
+    make: &MakeTransports,
+    before: impl Fn(&World, u64) + Sync,
+) {
+    let fabric = flapping(ring, n_pes, make, 0, before);
     let changes = (0..fabric.hosts())
         .map(|link| fabric.counters(link).expect("a link")[0][Event::LinkChanges])
         .sum::<u64>();
@@ -145,7 +155,13 @@ fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
 }
 
 /// The same; of a million transfers of DMA engines `dma_errors` fail.
-fn flapping(ring: &Ring, n_pes: usize, make: &MakeTransports, dma_errors: u32) -> Fabric {
+fn flapping(
+    ring: &Ring,
+    n_pes: usize,
+    make: &MakeTransports,
+    dma_errors: u32,
+    before: impl Fn(&World, u64) + Sync,
+) -> Fabric {
     const ROUNDS: u64 = 600;
     // What takes its time, and what engines make, goes through windows only if it is waited for.
     let waits = ring.speed == Speed::Modelled || ring.environment.contains(&("SHMEM_NTB_DMA", "1"));
@@ -167,6 +183,7 @@ fn flapping(ring: &Ring, n_pes: usize, make: &MakeTransports, dma_errors: u32) -
                 let fault = if down { Fault::LinkDown { link } } else { Fault::LinkUp { link } };
                 fabric.inject(fault).expect("a fault");
             }
+            before(world, round);
             for (pe, last) in last.iter_mut().enumerate() {
                 let place = data.wrapping_add(4096 * world.pe());
                 // SAFETY: this PE's alone, and nothing reads it after the wait below.
@@ -220,7 +237,7 @@ fn a_flapping_link_loses_nothing_over_direct_windows_that_take_their_time() {
 fn a_flapping_link_and_dma_transfers_that_fail_lose_nothing() {
     let rings = [&DMA, &DMA_MODELLED, &DMA_PACKETS];
     for (ring, errors) in rings.iter().flat_map(|ring| [(ring, 0), (ring, 50_000)]) {
-        let (all, failed) = dma_transfers(&flapping(ring, 3, &ntb, errors));
+        let (all, failed) = dma_transfers(&flapping(ring, 3, &ntb, errors, |_, _| ()));
         assert!(all > 200, "only {all} transfers by DMA");
         assert!((errors == 0) == (failed == 0), "{failed} transfers failed");
     }
@@ -247,6 +264,130 @@ fn without_the_setting_engines_make_long_puts_where_links_are_slower_than_memory
             world.bootstrap().barrier().expect("all PEs meet");
         });
         assert_eq!(dma_transfers(&fabric).0 > 0, expected, "{:?}", ring.speed);
+    }
+}
+
+/// Has all puts of a PE carried by one carrier, as far as that is possible.
+fn carry_by(world: &World, carrier: Carrier) {
+    let endpoints = (0..world.n_pes()).filter_map(|pe| world.endpoint(0, pe));
+    endpoints.for_each(|endpoint| endpoint.set_carriers(Carriers::only(carrier)));
+}
+
+#[test]
+fn a_flapping_link_loses_nothing_while_puts_change_their_carrier() {
+    let change = |world: &World, round| carry_by(world, Carrier::ALL[round as usize % 3]);
+    for ring in [DIRECT, MODELLED] {
+        flaps_with(&ring, 3, &ntb, change);
+    }
+}
+
+/// TLPs and transfers of engines for 1 MiB that PE 0 puts to PE 1 without waiting for it, by one carrier if it may.
+fn carried(ring: &Ring, carrier: Carrier) -> (u64, u64) {
+    const LEN: usize = 1 << 20;
+    let fabric = ring.fabric(2);
+    ring.run(&fabric, 2, &ntb, |world| {
+        let [from, to] = [(); 2].map(|()| world.heap().allocate(LEN, 64));
+        world.bootstrap().barrier().expect("all PEs meet");
+        if world.pe() == 0 {
+            if !ring.environment.contains(&("SHMEM_NTB_DIRECT", "off")) {
+                await_direct_windows(world, 1);
+            }
+            carry_by(world, carrier);
+            // SAFETY: this PE's memory, which is not written before the wait.
+            start_put(world, to, unsafe { std::slice::from_raw_parts(from, LEN) }, 1);
+            world.quiet(world.context(), ROUTINE);
+        }
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+    let (transfers, _) = dma_transfers(&fabric);
+    (tlps(&fabric), transfers)
+}
+
+#[test]
+fn puts_take_the_carrier_that_was_chosen_unless_the_user_has_chosen() {
+    let payload = (1 << 20) / 64;
+    let with = |ring: Ring, environment| Ring { environment, ..ring };
+    for (ring, carrier, in_packets, by_engine) in [
+        (DIRECT, Carrier::Stores, false, false),
+        (DIRECT, Carrier::Packets, true, false),
+        // No engine is used on such links.
+        (DIRECT, Carrier::Engine, false, false),
+        (with(DIRECT, &[("SHMEM_NTB_DIRECT", "on")]), Carrier::Packets, false, false),
+        (with(DIRECT, &[("SHMEM_NTB_DIRECT", "off")]), Carrier::Stores, true, false),
+        (with(DIRECT, &[("SHMEM_NTB_DMA", "64k")]), Carrier::Stores, false, true),
+        (with(MODELLED, &[("SHMEM_NTB_DMA", "off")]), Carrier::Engine, false, false),
+    ] {
+        let (tlps, transfers) = carried(&ring, carrier);
+        let what = format!("{:?} {carrier}: {tlps} TLPs, {transfers} transfers", ring.environment);
+        // What the CPU stores to a link with the pace of hardware is counted as well.
+        if ring.speed == Speed::Direct {
+            assert_eq!(tlps >= payload, in_packets, "{what}");
+        }
+        assert_eq!(transfers > 0, by_engine, "{what}");
+    }
+    assert!(carried(&MODELLED, Carrier::Engine).1 > 0);
+    assert_eq!(carried(&MODELLED, Carrier::Stores).1, 0);
+}
+
+#[test]
+fn order_and_signals_hold_between_puts_of_different_carriers() {
+    const ROUNDS: u64 = 60;
+    const LENS: [usize; 4] = [8, 4096, 70_000, 300_000];
+    for ring in [DIRECT, MODELLED] {
+        let fabric = ring.fabric(2);
+        ring.run(&fabric, 2, &ntb, |world| {
+            let longest = LENS[LENS.len() - 1];
+            let [from, older, to, beside] = [(); 4].map(|()| world.heap().allocate(longest, 64));
+            let signal = world.heap().allocate(8, 8);
+            world.bootstrap().barrier().expect("all PEs meet");
+            if world.pe() == 0 {
+                await_direct_windows(world, 1);
+            }
+            for round in 1..=ROUNDS {
+                let at = round as usize;
+                let len = LENS[at % LENS.len()];
+                let [first, second, third] = [at, at / 3, at / 9].map(|n| Carrier::ALL[n % 3]);
+                if world.pe() == 0 {
+                    // SAFETY: this PE's memory; all that reads it has completed.
+                    let [bytes, stale] = [(from, 0), (older, 100)].map(|(at, more)| unsafe {
+                        at.write_bytes(round as u8 + more, len);
+                        std::slice::from_raw_parts(at, len)
+                    });
+                    carry_by(world, first);
+                    start_put(world, to, stale, 1);
+                    world.fence(world.context(), ROUTINE);
+                    carry_by(world, second);
+                    start_put(world, to, bytes, 1);
+                    world.quiet(world.context(), ROUTINE);
+                    carry_by(world, third);
+                    let (word, set, mode) = (signal.cast(), SignalOp::Set, Mode::NonBlocking);
+                    // SAFETY: the source stays until the next `quiet`.
+                    unsafe {
+                        let (from, context) = (bytes.as_ptr(), world.context());
+                        world.put_signal(
+                            context, beside, from, len, word, round, set, 1, mode, ROUTINE,
+                        );
+                    }
+                } else {
+                    let waiting =
+                        Waiting { routine: ROUTINE, argument: 0, reason: Reason::Variable };
+                    world.wait(waiting, || word(signal) == round);
+                    for (place, at) in
+                        [to, beside].iter().flat_map(|p| (0..len).map(move |at| (p, at)))
+                    {
+                        // SAFETY: inside this PE's heap; its writers are done.
+                        let byte = unsafe { place.add(at).read_volatile() };
+                        assert_eq!(
+                            byte, round as u8,
+                            "round {round}, byte {at}: {first} {second} {third}"
+                        );
+                    }
+                }
+                world.quiet(world.context(), ROUTINE);
+                world.bootstrap().barrier().expect("all PEs meet");
+            }
+        });
+        check_counters(&fabric);
     }
 }
 

@@ -47,6 +47,13 @@ const STRIPED: &[u64] = &[262_144, 1_048_576, 4_194_304];
 /// Sizes of blocking puts one after another. Shorter ones are never worth waiting for each.
 const BLOCKING: &[u64] = &[32768, 131_072, 262_144, 524_288, 1_048_576];
 
+/// Sizes at which the carriers of a transport are compared: shorter puts are left to stores, because a series of them
+/// is complete together.
+const CARRIED: &[u64] = &[65_536, 262_144, 1_048_576, 16_384, 4096];
+
+/// A carrier that takes so many times as long as another one gets no second look.
+const HOPELESS: f32 = 8.0;
+
 /// A time so far above its neighbours', or batches so far apart, ask for another look.
 const DISTURBED: f32 = 0.12;
 /// Nanoseconds that are no disturbance, however short the operation.
@@ -178,6 +185,54 @@ pub fn either(room: u64, channels: [&str; 3]) -> Vec<Task> {
     plan.tasks
 }
 
+/// What the carriers of a transport are chosen by, of puts of at most `most` bytes. `rivals` gives the channels that
+/// compete for an operation.
+pub fn carried(room: u64, most: u64, rivals: impl Fn(Operation) -> Vec<String>) -> Vec<Task> {
+    let mut plan = Tasks { tasks: Vec::new(), room };
+    let operations = [Operation::Carried, Operation::CarriedBlocking];
+    for bytes in CARRIED.iter().filter(|bytes| **bytes <= most) {
+        for (operation, channel) in
+            operations.iter().flat_map(|op| rivals(*op).into_iter().map(move |name| (*op, name)))
+        {
+            let before = plan.tasks.len();
+            plan.add(&[operation], Buffer::Heap, &[*bytes]);
+            plan.tasks[before..].iter_mut().for_each(|task| task.channel = Some(channel.clone()));
+        }
+    }
+    plan.tasks
+}
+
+/// Those of them that are worth another look, for which the better time counts: what is measured first finds threads half
+/// asleep. The curves are in order.
+pub fn carried_again(curves: &[Curve], tasks: Vec<Task>) -> Vec<Task> {
+    let time = |task: &Task| {
+        let of = |curve: &&Curve| {
+            curve.key.operation == task.operation
+                && Some(&curve.key.channel) == task.channel.as_ref()
+        };
+        let points = &curves.iter().find(of)?.points;
+        points.iter().find(|point| point.bytes == task.bytes).map(|point| point.ns)
+    };
+    let is_close = |task: &Task| {
+        let others = tasks
+            .iter()
+            .filter(|other| (other.operation, other.bytes) == (task.operation, task.bytes));
+        let best = others.filter_map(time).fold(f32::INFINITY, f32::min);
+        time(task).is_none_or(|ns| ns < best * HOPELESS)
+    };
+    tasks.iter().filter(|task| is_close(task)).cloned().collect()
+}
+
+/// What is measured again with other carriers of puts.
+pub fn carried_otherwise(room: u64) -> Vec<Task> {
+    let mut plan = Tasks { tasks: Vec::new(), room };
+    plan.add(&[Operation::Blocking, Operation::ZeroCopy], Buffer::Heap, BLOCKING);
+    plan.add(&[Operation::Pipeline], Buffer::Heap, PIPELINED);
+    plan.add(&[Operation::Put], Buffer::Heap, COARSE);
+    plan.add(&[Operation::Put], Buffer::Private, COARSE);
+    plan.tasks
+}
+
 /// What is good to know besides.
 pub fn besides(room: u64) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
@@ -193,6 +248,10 @@ pub fn besides(room: u64) -> Vec<Task> {
 pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
     let mut tasks = Vec::new();
     for Curve { key, points, checks } in curves {
+        // By these the carriers have been chosen that are in force.
+        if key.operation.compares_carriers() {
+            continue;
+        }
         let mut ask = |point: &Point, check| {
             tasks.push(Task {
                 operation: key.operation,
@@ -238,6 +297,9 @@ fn is_above(point: &Point, ns: f32) -> bool {
 /// property of the channel, or for an error of the model. Where several looks agreed, by `looks`, on
 /// the time of a size, it is a property of the channel.
 pub fn drop_disturbed(curve: &mut Curve, looks: &[Curve]) {
+    if curve.key.operation.compares_carriers() {
+        return;
+    }
     let settled = |bytes: u64| {
         let of_curve = looks.iter().filter(|look| look.key == curve.key);
         let points = of_curve.flat_map(|look| look.points.iter().chain(&look.checks));
@@ -370,6 +432,48 @@ mod tests {
         };
         assert_eq!(before(false), None);
         assert!(before(true).is_some_and(|at| at < 40));
+    }
+
+    #[test]
+    fn carriers_are_compared_at_each_size_and_once_more_unless_they_are_hopeless() {
+        let rivals = |operation| match operation {
+            Operation::Carried => ["a", "b", "c"].map(str::to_owned).to_vec(),
+            _ => vec![],
+        };
+        let names = |tasks: &[Task]| -> Vec<(u64, String)> {
+            tasks.iter().map(|task| (task.bytes, task.channel.clone().unwrap())).collect()
+        };
+        let tasks = carried(u64::MAX, 65_536, rivals);
+        let all = [65_536, 16_384, 4096].map(|n| ["a", "b", "c"].map(|it| (n, it.to_owned())));
+        assert_eq!(names(&tasks), all.concat());
+        assert_eq!(carried(u64::MAX, u64::MAX, |_| vec![]), []);
+        let of = |channel: &str, ns: f32| {
+            let mut curve = curve(&[(4096, ns, 0.0), (16_384, ns, 0.0)]);
+            (curve.key.operation, curve.key.channel) = (Operation::Carried, channel.to_owned());
+            curve
+        };
+        let curves = [of("a", 10.0), of("b", 70.0), of("c", 90.0)];
+        let close = all.concat().into_iter().filter(|(n, name)| *n == 65_536 || name != "c");
+        assert_eq!(names(&carried_again(&curves, tasks)), close.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn with_other_carriers_puts_alone_are_measured_again() {
+        let before = decisive(Class::Hops(1), u64::MAX, false, false);
+        let again = carried_otherwise(u64::MAX);
+        assert!(again.iter().all(|task| before.contains(task) && task.operation != Operation::Get));
+        assert!(again.iter().any(|task| task.operation == Operation::ZeroCopy));
+    }
+
+    #[test]
+    fn what_carriers_were_chosen_by_is_not_measured_again() {
+        let mut apart = curve(&[(4096, 10.0, 0.5), (8192, 5.0, 0.5)]);
+        assert_eq!(doubtful(&[apart.clone()]).len(), 2);
+        apart.key.operation = Operation::Carried;
+        assert_eq!(doubtful(&[apart.clone()]), []);
+        let whole = apart.clone();
+        drop_disturbed(&mut apart, &[]);
+        assert_eq!(apart, whole);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tombolo_core::load::Loads;
 use tombolo_core::route::{Either, Stripes};
 use tombolo_core::transport::{
-    Amo, AmoOp, Capabilities, Endpoint, Remote, SegmentKind, Status, Stream, Transport,
+    Amo, AmoOp, Capabilities, Carrier, Carriers, Endpoint, Remote, SegmentKind, Status, Stream,
+    Transport,
 };
 use tombolo_core::{Context, World, amo, copy};
 
@@ -23,8 +24,9 @@ pub const SERIES: usize = 4;
 pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
-        Operation::Blocking | Operation::ZeroCopy => SERIES,
+        Operation::Blocking | Operation::ZeroCopy | Operation::CarriedBlocking => SERIES,
         Operation::Put
+        | Operation::Carried
         | Operation::Get
         | Operation::Amo
         | Operation::PutRead
@@ -84,6 +86,8 @@ pub enum WayKind<'a> {
         endpoint: &'a dyn Endpoint,
         /// Index of its transport.
         index: usize,
+        /// What alone is to carry its puts; all carriers, by their sizes, if none.
+        carrier: Option<Carrier>,
     },
     /// Two endpoints at the same time.
     Striped {
@@ -186,6 +190,8 @@ impl Way<'_> {
                         Operation::Pipeline
                         | Operation::Blocking
                         | Operation::ZeroCopy
+                        | Operation::Carried
+                        | Operation::CarriedBlocking
                         | Operation::Meeting
                         | Operation::MetPut
                         | Operation::MetGet
@@ -194,18 +200,22 @@ impl Way<'_> {
                         | Operation::Handed => false,
                     }
             }
-            WayKind::Endpoint { endpoint, .. } => {
+            WayKind::Endpoint { endpoint, carrier, .. } => {
                 let can = endpoint.capabilities(segment);
                 // Single words are sent as AMOs where the endpoint might tear them.
                 let word_safe = can.whole_words || bytes > 8;
                 let fits = world.static_data().is_some() || segment == SegmentKind::Heap;
                 can.reach()
+                    && carrier.is_some() == operation.compares_carriers()
                     && can.put_align.max(can.get_align) <= 1
                     && fits
                     && !buffer.is_cold()
                     && bytes < super::HUGE
                     && match operation {
-                        Operation::Put | Operation::Pipeline => can.put && word_safe,
+                        Operation::Put
+                        | Operation::Pipeline
+                        | Operation::Carried
+                        | Operation::CarriedBlocking => can.put && word_safe,
                         // What the initiator does by itself is complete on return: no copy is made.
                         Operation::Blocking | Operation::ZeroCopy => {
                             can.put && word_safe && can.needs_target_cpu
@@ -247,6 +257,13 @@ impl Way<'_> {
         }
     }
 
+    /// To be called before operations of which some are to have a carrier of their own.
+    pub fn prepare(&self) {
+        if let WayKind::Endpoint { endpoint, carrier: Some(carrier), .. } = self.kind {
+            endpoint.set_carriers(Carriers::only(carrier));
+        }
+    }
+
     /// Carries out one operation and waits for it.
     pub fn perform(
         &self,
@@ -280,7 +297,7 @@ impl Way<'_> {
                 }
                 Ok(())
             }
-            WayKind::Endpoint { endpoint, index } => {
+            WayKind::Endpoint { endpoint, index, .. } => {
                 let issuer = Issuer::of(world, context, (*endpoint, *index));
                 for _ in 0..operations(operation) {
                     issuer.issue(operation, remote, local, buffers.len, add)?;
@@ -380,7 +397,9 @@ impl<'a> Issuer<'a> {
             self.accepted(|| unsafe {
                 match operation {
                     Operation::Get => self.endpoint.get(self.stream, here, place, len),
-                    Operation::Blocking => self.endpoint.put(self.stream, place, here, len, !waits),
+                    Operation::Blocking | Operation::CarriedBlocking => {
+                        self.endpoint.put(self.stream, place, here, len, !waits)
+                    }
                     _ => self.endpoint.put(self.stream, place, here, len, false),
                 }
             })?;

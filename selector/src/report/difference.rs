@@ -2,6 +2,7 @@
 //! What differs between two saved tables.
 
 use super::{choice, describe, size, time};
+use crate::carriers;
 use crate::data::{Curve, Grade, Point};
 use crate::policy::{Decision, MARGIN, MARGIN_MAX};
 use crate::tuning::Tuning;
@@ -56,17 +57,20 @@ pub fn text(first: &Tuning, second: &Tuning) -> String {
     let _ = writeln!(text, "\nChannels");
     let mut changed = 0;
     let place = |d: &Decision| (d.class, d.operation, d.remote);
-    let of = |tuning: &Tuning, wanted| {
-        let mut decisions = tuning.decisions().iter();
-        let found = decisions.find(|d| place(d) == wanted);
+    let all = |tuning: &Tuning| -> Vec<Decision> {
+        let carried = carriers::decisions(tuning.measured());
+        tuning.decisions().iter().cloned().chain(carried).collect()
+    };
+    let tables = [all(first), all(second)];
+    let of = |table: &[Decision], wanted| {
+        let found = table.iter().find(|d| place(d) == wanted);
         found.map_or_else(|| "not measured".to_owned(), choice)
     };
-    let mut places: Vec<_> =
-        [first, second].iter().flat_map(|t| t.decisions()).map(place).collect();
+    let mut places: Vec<_> = tables.iter().flatten().map(place).collect();
     places.sort_unstable();
     places.dedup();
     for wanted @ (class, operation, remote) in places {
-        let (old, new) = (of(first, wanted), of(second, wanted));
+        let (old, new) = (of(&tables[0], wanted), of(&tables[1], wanted));
         if old == new {
             continue;
         }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decisions that are no channels by size, and what stands for what was not measured.
 
-use super::{describe, size, time};
+use super::{choice, describe, size, time};
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
-use crate::either;
 use crate::model::Interpolation;
 use crate::policy;
 use crate::tuning::Tuning;
+use crate::{carriers, either};
 use tombolo_core::config::Reuse;
 
 /// All remarks.
@@ -34,8 +34,42 @@ fn hints(tuning: &Tuning) -> Option<String> {
 fn by_class(measured: &Measurements) -> impl Iterator<Item = String> {
     let classes = measured.classes().into_iter();
     classes.flat_map(|class| {
-        sources(measured, class).chain(series(measured, class)).chain(statics(measured, class))
+        let carried = carried(measured, class).into_iter();
+        carried
+            .chain(sources(measured, class))
+            .chain(series(measured, class))
+            .chain(statics(measured, class))
     })
+}
+
+/// What carries puts within a transport that has several carriers, and why.
+fn carried(measured: &Measurements, class: Class) -> Vec<String> {
+    let peers = describe(class);
+    let by = |(operation, what)| {
+        let decision = carriers::decision(measured, class, operation)?;
+        let (transport, _) = carriers::parts(&decision.default)?;
+        let taken = choice(&decision).replace(&format!("{transport} "), "");
+        let engine = carriers::engine(measured, class, transport);
+        let engine = engine.filter(|_| operation == Operation::Carried).map(|engine| {
+            let expected = match engine.expected {
+                u64::MAX => "a model expects nothing of the engine".to_owned(),
+                bytes => format!("a model expects the engine to be faster from {}", size(bytes)),
+            };
+            let tie = if engine.is_free {
+                ", and at equal times it leaves the processor free"
+            } else {
+                ""
+            };
+            format!("; {expected}{tie}")
+        });
+        let engine = engine.unwrap_or_default();
+        Some(format!("{what} to {peers} by {transport}, as measured: {taken}{engine}"))
+    };
+    let all = [
+        (Operation::CarriedBlocking, "blocking puts and puts with a signal"),
+        (Operation::Carried, "non-blocking puts"),
+    ];
+    all.into_iter().filter_map(by).collect()
 }
 
 /// Whether the sources of blocking puts are copied first.
@@ -127,7 +161,8 @@ fn statics(measured: &Measurements, class: Class) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{CACHED, Key, Point};
+    use crate::data::{CACHED, Engine, Key, Point};
+    use tombolo_core::transport::Carrier;
 
     fn curve(operation: Operation, buffer: Buffer, channel: &str, per_byte: f32) -> Curve {
         let class = Class::Hops(1);
@@ -159,6 +194,39 @@ mod tests {
         };
         assert!(with(2.0)[0].contains("by ntb below 64 KiB may copy their source first"));
         assert!(with(1.0)[0].contains("faster at none"));
+    }
+
+    #[test]
+    fn carriers_are_named_with_what_was_expected_of_the_engine() {
+        let by = |operation, carrier, cost| {
+            curve(operation, Buffer::Heap, &carriers::name("ntb", carrier), cost)
+        };
+        let curves = vec![
+            by(Operation::CarriedBlocking, Carrier::Stores, 1.0),
+            by(Operation::CarriedBlocking, Carrier::Packets, 0.5),
+            by(Operation::Carried, Carrier::Stores, 1.0),
+            by(Operation::Carried, Carrier::Engine, 2.0),
+        ];
+        let said = |is_free| {
+            let class = Class::Hops(1);
+            let engine = Engine { class, transport: "ntb".to_owned(), expected: 1 << 18, is_free };
+            let mut measured = Measurements {
+                curves: curves.clone(),
+                engines: vec![engine],
+                ..Measurements::default()
+            };
+            measured.put_in_order();
+            carried(&measured, class)
+        };
+        let all = said(false);
+        assert_eq!(all.len(), 2);
+        assert!(
+            all[0].ends_with("by ntb, as measured: stores below 64 KiB, packets above"),
+            "{all:?}"
+        );
+        let engine = "stores at every size; a model expects the engine to be faster from 256 KiB";
+        assert!(all[1].starts_with("non-blocking puts") && all[1].ends_with(engine), "{all:?}");
+        assert!(said(true)[1].ends_with(", and at equal times it leaves the processor free"));
     }
 
     #[test]

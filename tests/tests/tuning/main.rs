@@ -2,6 +2,7 @@
 //! Tuning in whole jobs: PEs as threads, real shared memory and CMA, and a channel that fails.
 
 mod blocking;
+mod carriers;
 mod common;
 #[path = "common/directory.rs"]
 mod directory;

@@ -547,10 +547,13 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ntb::NtbSettings;
+    use crate::ntb::drive::carriers::CarrierRules;
     use crate::ntb::drive::port_memory::{PortMemory, SideParts};
     use crate::ntb::port::NtbPort;
     use crate::ntb::port::emulated::{EmulatedPort, Fabric, FabricSpec};
     use crate::ntb::ring::{Engine, Geometry, Side};
+    use tombolo_core::config::Environment;
 
     const WINDOW: usize = 0;
 
@@ -582,8 +585,10 @@ mod tests {
         let memory = left.inbound_memory(WINDOW, 0, size as usize).unwrap();
         let address = left.register(&memory.region()).unwrap();
         left.mw_set_trans(WINDOW, 0, address, size).unwrap();
-        let peer =
-            Arc::new(DirectPeer::new([Some((0, 4096)), None], vec![Side::Right], [None, None]));
+        let settings = NtbSettings::read(&Environment::default()).unwrap();
+        let rules = CarrierRules::new(&settings, None, true, 4096);
+        let offers = [Some((0, 4096)), None];
+        let peer = Arc::new(DirectPeer::new(offers, vec![Side::Right], [None, None], rules));
         assert!(peer.map(Side::Right, &mut *right.outbound(WINDOW).unwrap()));
         let way = peer.way(SegmentKind::Heap).expect("it is mapped");
 

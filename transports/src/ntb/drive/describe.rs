@@ -60,6 +60,10 @@ pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
             running.direct.len(),
             opened.describe_openings()
         ));
+        // The same for all neighbours.
+        lines.extend(running.direct.first().map(|peer| {
+            format!("carriers: {}", peer.carriers().describe(opened.arrives_at_once()))
+        }));
         if !running.arrivals.is_empty() {
             let counts = running.arrivals.iter().map(|arrivals| arrivals.counts());
             let (puts, questions) = counts.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));

@@ -12,6 +12,7 @@
 //!
 //! [`Arrival`]: crate::ntb::port::Arrival
 
+use super::carriers::{CarrierLimits, CarrierRules};
 use super::dma::DmaWriter;
 use crate::ntb::port::{Outbound, Window, WindowMapping};
 use crate::ntb::ring::Side;
@@ -66,6 +67,8 @@ pub struct DirectPeer {
     maps: [[AtomicPtr<Mapped>; KINDS]; 2],
     /// By side: the channel that writes there, where the port has one and it is used.
     engines: [Option<Arc<DmaWriter>>; 2],
+    /// What carries puts of which sizes.
+    carriers: CarrierLimits,
     /// By side: the peer was asked to close its window there. Nothing is mapped before the link changes.
     withdrawn: [AtomicBool; 2],
     /// Mappings of links that went down. Other threads may still be looking at them: they stay what
@@ -116,9 +119,18 @@ impl DirectPeer {
         offers: [Option<(usize, usize)>; KINDS],
         ways: Vec<Side>,
         engines: [Option<Arc<DmaWriter>>; 2],
+        rules: CarrierRules,
     ) -> DirectPeer {
         let (maps, withdrawn, retired) = Default::default();
-        DirectPeer { offers, ways, maps, engines, withdrawn, retired }
+        let has_engine = ways.iter().any(|side| engines[*side as usize].is_some());
+        let carriers = CarrierLimits::new(rules, has_engine);
+        DirectPeer { offers, ways, maps, engines, carriers, withdrawn, retired }
+    }
+
+    /// What carries puts of which sizes.
+    #[inline]
+    pub fn carriers(&self) -> &CarrierLimits {
+        &self.carriers
     }
 
     /// Whether a DMA channel leads to it.

@@ -2,14 +2,15 @@
 //! The data path to a PE of another host.
 
 use super::arrival::Arrivals;
+use super::carriers::Limits;
 use super::direct::DirectPeer;
 use super::lane::Lane;
 use super::token::token;
 use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Spread, Target};
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoSet, Blocks, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status,
-    Stream,
+    Amo, AmoSet, Blocks, Capabilities, CarrierChoice, Carriers, Endpoint, Mapping, Remote,
+    SegmentKind, Signal, Status, Stream,
 };
 
 /// One peer behind the ring.
@@ -29,9 +30,6 @@ pub struct NtbEndpoint {
     pub(super) arrivals: Option<Arc<Arrivals>>,
     /// Where the port's DMA engine makes long direct puts.
     pub(super) dma: Option<Arc<Arrivals>>,
-    /// From so many bytes on it makes those that the caller does not wait for; more than any put has
-    /// where it makes none.
-    pub(super) dma_least: usize,
     pub(super) max_bytes: usize,
     /// Most bytes of blocks in a packet.
     pub(super) blocks_max: usize,
@@ -57,6 +55,12 @@ impl NtbEndpoint {
         Target { host: self.host, pe: self.local, remote }
     }
 
+    /// The limits of the carriers of blocking puts, or of others; none where stores reach nothing.
+    #[inline]
+    fn limits(&self, blocking: bool) -> Option<&Limits> {
+        self.direct.as_deref().map(|direct| direct.carriers().of(blocking))
+    }
+
     /// # Safety
     /// As `Endpoint::put`, and the range was checked.
     #[inline]
@@ -68,7 +72,8 @@ impl NtbEndpoint {
             .is_some_and(|d| unsafe { d.put(dest.segment, dest.offset, source, len) })
     }
 
-    /// A put that is not complete when it returns. Apart from `put`, which has little to keep then.
+    /// A put that stores did not complete, or that is not left to them. Apart from `put`, which has little to keep
+    /// then.
     ///
     /// # Safety
     /// As `Endpoint::put`, and the range was checked.
@@ -81,8 +86,21 @@ impl NtbEndpoint {
         len: usize,
         blocking: bool,
     ) -> Status {
-        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| !blocking && len > 0) {
+        let limits = self.limits(blocking);
+        let by_engine = !blocking && limits.is_some_and(|limits| limits.by_engine(len));
+        let stored = limits.is_some_and(|limits| limits.rather_stores(len));
+        if let Some(dma) = self.dma.as_ref().filter(|_| by_engine) {
             // SAFETY: by the caller's word; the source stays until the put has completed.
+            if let Some(status) = unsafe { dma.put(stream, dest, source, len) } {
+                return status;
+            }
+            // SAFETY: as above.
+            if stored && unsafe { self.put_directly(dest, source, len) } {
+                return Status::Complete;
+            }
+        }
+        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| stored && !blocking && len > 0) {
+            // SAFETY: as above.
             if let Some(status) = unsafe { arrivals.put(stream, dest, source, len) } {
                 return status;
             }
@@ -140,6 +158,19 @@ impl Endpoint for NtbEndpoint {
         None
     }
 
+    fn carrier_choice(&self) -> CarrierChoice {
+        let direct = self.direct.as_ref().filter(|direct| direct.is_open(SegmentKind::Heap));
+        direct.map_or_else(CarrierChoice::default, |direct| {
+            direct.carriers().choice(self.arrivals.is_none())
+        })
+    }
+
+    fn set_carriers(&self, carriers: Carriers) {
+        if let Some(direct) = &self.direct {
+            direct.carriers().set(carriers);
+        }
+    }
+
     unsafe fn put(
         &self,
         stream: &Stream,
@@ -151,15 +182,9 @@ impl Endpoint for NtbEndpoint {
         if !self.holds(dest, len) {
             return Status::Failed;
         }
-        if len >= self.dma_least
-            && let Some(dma) = self.dma.as_ref().filter(|_| !blocking)
-            // SAFETY: the range was checked; the source stays until the put has completed.
-            && let Some(status) = unsafe { dma.put(stream, dest, source, len) }
-        {
-            return status;
-        }
+        let stored = self.limits(blocking).is_some_and(|limits| limits.by_stores(len));
         // SAFETY: the range was checked; the caller vouches for the source.
-        if unsafe { self.put_directly(dest, source, len) } {
+        if stored && unsafe { self.put_directly(dest, source, len) } {
             return Status::Complete;
         }
         // SAFETY: as above.
@@ -207,8 +232,10 @@ impl Endpoint for NtbEndpoint {
         if !self.holds(dest, len) || !self.holds(signal.word, 8) {
             return Status::Failed;
         }
+        // Non-blocking ones too: their data precede their signal, so an engine's would have to be waited for.
+        let stored = self.limits(true).is_some_and(|limits| limits.by_stores(len));
         // SAFETY: the range was checked; the caller vouches for the source.
-        if unsafe { self.put_directly(dest, source, len) } {
+        if stored && unsafe { self.put_directly(dest, source, len) } {
             // The data have arrived. If there is no room for the signal now, both are repeated.
             // SAFETY: no result is asked for.
             return unsafe { self.amo(stream, signal.word, signal.amo(), None) };
@@ -216,6 +243,7 @@ impl Endpoint for NtbEndpoint {
         let put = self.put_request(stream, dest, source, len, blocking).with_signal(signal);
         stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
     }
+
     unsafe fn put_blocks(&self, stream: &Stream, dest: Blocks, source: *const u8) -> Status {
         let Some(spread) = self.spread(&dest) else { return Status::Failed };
         let directly = |number: usize| {

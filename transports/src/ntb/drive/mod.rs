@@ -21,6 +21,7 @@
 mod advert;
 mod arrival;
 mod cabling;
+mod carriers;
 mod closing;
 mod describe;
 #[cfg(test)]

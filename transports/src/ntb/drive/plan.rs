@@ -278,7 +278,8 @@ impl LanePlan {
     }
 }
 
-/// Bytes from which on the DMA engine makes direct puts that nobody waits for; none: it makes none.
+/// Bytes from which on the DMA engine makes direct puts that nobody waits for, as long as that is not measured; none:
+/// it makes none.
 ///
 /// By itself from where the engine is done sooner than the CPU would be, for it leaves the CPU to the
 /// program as well. Where links are as fast as memory the engine is emulated, by a thread that does what
@@ -308,7 +309,7 @@ pub fn dma_least(
 }
 
 /// Whether engines are threads that share their processors with those of PEs.
-fn takes_turns(hardware: &Hardware, cores: u16) -> bool {
+pub fn takes_turns(hardware: &Hardware, cores: u16) -> bool {
     let is_thread = |port: &Arc<dyn NtbPort>| {
         port.capabilities().dma.is_some_and(|engine| engine.needs_processor)
     };

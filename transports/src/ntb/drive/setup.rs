@@ -4,6 +4,7 @@
 use super::advert::Advert;
 use super::arrival::{Arrivals, By, Patience, Words};
 use super::cabling::HostPorts;
+use super::carriers::CarrierRules;
 use super::closing::Requests;
 use super::direct::{self, DirectPeer, Opening};
 use super::dma::DmaWriter;
@@ -75,7 +76,7 @@ impl Offer {
         let local = job.localities[job.pe].local_index as usize;
         let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
         let mut translations = [Vec::new(), Vec::new()];
-        let place = settings.direct.0.then_some((local, pes_max));
+        let place = settings.stores().then_some((local, pes_max));
         let direct = open_segments(&hardware, place, inputs.dma, segments, &mut translations)?;
         let extent = |kind: SegmentKind| {
             let segment = segments.iter().find(|segment| segment.kind == kind)?;
@@ -157,9 +158,9 @@ pub struct Opened {
     patience: Patience,
     max_bytes: usize,
     speaks: bool,
-    /// By [`Side`]: channels for direct puts of at least `dma_least` bytes.
+    /// By [`Side`]: channels for direct puts.
     engines: [Option<Arc<DmaWriter>>; 2],
-    dma_least: usize,
+    carriers: CarrierRules,
 }
 
 impl Opened {
@@ -198,10 +199,9 @@ impl Opened {
             lane_doorbells.push(doorbell);
         }
         let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
-        // Longer puts come in pieces of so many bytes.
-        let dma_least = plan::dma_least(&hardware, &inputs, settings)
-            .map(|least| if max_bytes > 0 { least.min(max_bytes) } else { least });
-        let used = settings.direct.0 && dma_least.is_some();
+        let dma_least = plan::dma_least(&hardware, &inputs, settings);
+        let used = settings.stores() && dma_least.is_some();
+        let is_free = !plan::takes_turns(&hardware, inputs.cores);
         let engines = Side::BOTH.map(|side| {
             let port = &*hardware.ports[side as usize];
             let engine = used.then(|| open_engine(port, DIRECT_WINDOW)).flatten()?;
@@ -211,7 +211,7 @@ impl Opened {
         });
         Ok(Opened {
             engines,
-            dma_least: dma_least.unwrap_or(usize::MAX),
+            carriers: CarrierRules::new(settings, dma_least, is_free, max_bytes),
             hardware,
             advert,
             doorbells: lane_doorbells.iter().fold(0, |all, bit| all | bit),
@@ -221,7 +221,7 @@ impl Opened {
             plan,
             is_line: adverts.iter().flatten().any(|advert| advert.absent.contains(&true)),
             crc: config.crc,
-            stores: settings.direct.0,
+            stores: settings.stores(),
             translations,
             requests,
             patience: Patience::new(&config),
@@ -270,7 +270,6 @@ impl Opened {
             lens: reached.map(|len| len.unwrap_or(0)),
             direct,
             arrivals: by_cpu.map(|peer| arrivals(peer, By::Cpu)),
-            dma_least: by_dma.as_ref().map_or(usize::MAX, |_| self.dma_least),
             dma: by_dma.map(|peer| arrivals(peer, By::Dma)),
             max_bytes: self.max_bytes,
             blocks_max: self.plan.geometry().chunk_bytes(),
@@ -309,11 +308,11 @@ impl Opened {
             false => [None, None],
         };
         let any = !ways.is_empty() && offers.iter().any(Option::is_some) && told;
-        any.then(|| Arc::new(DirectPeer::new(offers, ways, engines)))
+        any.then(|| Arc::new(DirectPeer::new(offers, ways, engines, self.carriers)))
     }
 
     /// Whether stores through windows have arrived when they are flushed.
-    fn arrives_at_once(&self) -> bool {
+    pub fn arrives_at_once(&self) -> bool {
         let ports = &self.hardware.ports;
         ports.iter().all(|port| port.capabilities().arrival == Arrival::AtFlush)
     }
@@ -392,9 +391,8 @@ impl Opened {
     /// What DMA engines do, for people; none where no port has one.
     pub fn describe_engines(&self) -> Option<String> {
         self.hardware.ports[0].capabilities().dma?;
-        let puts = self.engines.iter().any(Option::is_some).then(|| {
-            format!("makes non-blocking direct puts of at least {} bytes", self.dma_least)
-        });
+        let makes_puts = self.engines.iter().any(Option::is_some);
+        let puts = makes_puts.then(|| "makes non-blocking direct puts".to_owned());
         let packets = self.plan.dma_least;
         let packets = packets.map(|least| format!("moves packets with at least {least} bytes"));
         let uses: Vec<String> = puts.into_iter().chain(packets).collect();
