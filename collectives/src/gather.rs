@@ -296,11 +296,11 @@ unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most:
     // No more words than few members need are cleared in calls that take as long as that does.
     let (mut few, mut some, mut many);
     let lens: &mut [usize] = match group.n {
-        ..=FEW => {
+        n if n <= FEW => {
             few = [0; FEW];
             &mut few
         }
-        ..=SOME => {
+        n if n <= SOME => {
             some = [0; SOME];
             &mut some
         }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Ran, installed, prefix, run, scratch, tool};
+use support::{installed, prefix, run, scratch, tool};
 use tombolo_core::config::{CoreSettings, Variable};
 use tombolo_tests::unless;
 
