@@ -47,10 +47,12 @@ pub fn host(opened: &Opened) -> Vec<String> {
 pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
     let mut lines = vec![opened.describe_lanes()];
     lines.extend(opened.describe_engines());
-    let in_use = Side::BOTH.map(|side| {
+    let present = |side: &Side| !opened.hardware.ports[*side as usize].is_absent();
+    let in_use = Side::BOTH.into_iter().filter(present).map(|side| {
         let count = opened.lanes.iter().filter(|lane| lane.link_in_use(side)).count();
         format!("{} {count} of {}", name(side), opened.lanes.len())
     });
+    let in_use: Vec<String> = in_use.collect();
     lines.push(format!("lanes in use: {}", in_use.join(", ")));
     if let Some(running) = running {
         let open = |peer: &&Arc<DirectPeer>| peer.is_open(SegmentKind::Heap);

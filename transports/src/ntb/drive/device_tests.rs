@@ -16,7 +16,7 @@ use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
 use tombolo_core::config::Environment;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_core::transport::{Amo, AmoOp, Distance};
 use tombolo_core::{Config, Setup, World};
 
 /// Bytes of a put.
@@ -177,6 +177,9 @@ fn jobs_run_over_a_line_of_hosts() {
             let described = world.transports()[0].describe().join("\n");
             let line = format!("host {} of a line of {hosts}", world.pe());
             assert!(described.contains(&line), "{described}");
+            // No link joins the ends.
+            let hops = Distance::Hops(hosts as u32 - 1);
+            assert_eq!(world.distance(0, hosts - 1), hops);
         });
     }
 }

@@ -237,7 +237,7 @@ impl Transport for Ntb {
         let links = Links::new(plans, lanes, opened.doorbells, direct.clone(), requests);
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
         let local_pes = pes_of[usize::from(me)].clone();
-        let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
+        let reporter = Arc::new(Reporter::new(me, pes_of, opened.is_line(), speaks));
         let timing = ServiceTiming::new(job.n_pes(), opened.lanes.len());
         let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
         let threads_to_start = lanes.flat_map(|(index, (lane, doorbell))| {

@@ -14,6 +14,8 @@ pub struct Reporter {
     /// The host of each PE that is on one.
     host_of: Vec<Option<u16>>,
     me: u16,
+    /// The hosts are a line, whose ends no link joins.
+    is_line: bool,
     /// All PEs see the same; one of a host speaks for it.
     speaks: bool,
     /// 1 + a PE that was given up, or 0.
@@ -25,8 +27,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// For host `me`; `pes` by host.
-    pub fn new(me: u16, pes: Vec<Vec<usize>>, speaks: bool) -> Reporter {
+    /// For host `me` of a ring, or of a line; `pes` by host.
+    pub fn new(me: u16, pes: Vec<Vec<usize>>, is_line: bool, speaks: bool) -> Reporter {
         let count = pes.iter().flatten().max().map_or(0, |last| last + 1);
         let mut host_of = vec![None; count];
         for (host, pes) in pes.iter().enumerate() {
@@ -36,6 +38,7 @@ impl Reporter {
             pes,
             host_of,
             me,
+            is_line,
             speaks,
             lost: AtomicU32::new(0),
             told: OnceLock::new(),
@@ -67,9 +70,12 @@ impl Reporter {
         *self.host_of.get(pe)?
     }
 
-    /// Links between the hosts of two PEs, the shorter way round the ring.
+    /// Links between the hosts of two PEs, the shorter way round a ring.
     pub fn hops(&self, a: usize, b: usize) -> Option<u32> {
         let (a, b, hosts) = (self.host_of(a)?, self.host_of(b)?, self.pes.len() as u16);
+        if self.is_line {
+            return Some(a.abs_diff(b).into());
+        }
         let forth = (b + hosts - a) % hosts;
         Some(forth.min(hosts - forth).into())
     }
@@ -113,7 +119,11 @@ impl Reporter {
         match event {
             Event::LinkUp(side) => self.say_link(side, "is in use", false),
             Event::LinkDown(side) => {
-                self.say_link(side, "is out of use; traffic goes the other way round", leads);
+                let what = match self.is_line {
+                    true => "is out of use; the line of hosts is cut there",
+                    false => "is out of use; traffic goes the other way round",
+                };
+                self.say_link(side, what, leads);
             }
             Event::Resting(side) => self.say_resting(side, leads),
             Event::Silent(side) => self.say_silent(side, leads),

@@ -164,6 +164,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Whether the hosts are a line, whose ends no link joins.
+    pub fn is_line(&self) -> bool {
+        self.is_line
+    }
+
     /// The lanes that this PE sends on.
     pub fn own_lanes(&self) -> &[Arc<Lane>] {
         &self.own
@@ -449,7 +454,8 @@ fn neighbour(host: u16, hosts: u16, side: Side) -> u16 {
 
 /// A channel that writes through a window, if the port has a DMA engine.
 fn open_engine(port: &dyn NtbPort, window: usize) -> Option<DmaWriter> {
-    let limits = port.capabilities().dma?;
+    // One that is absent has what the other port has, but for this.
+    let limits = port.capabilities().dma.filter(|_| !port.is_absent())?;
     match port.dma(window) {
         Ok(channel) => Some(DmaWriter::new(channel, limits)),
         Err(error) => {
