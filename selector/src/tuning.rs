@@ -17,7 +17,7 @@ use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
 use tombolo_core::route::{Channel, Either, PeerRoutes, Routes, STEPS_MAX, Steps, Stripes};
-use tombolo_core::transport::{Capabilities, SegmentKind};
+use tombolo_core::transport::{Capabilities, Carriers, SegmentKind};
 use tombolo_core::world::peers;
 
 mod predict;
@@ -150,10 +150,16 @@ impl Tuning {
         world.set_routes(self.routes.clone());
         for (index, transport) in self.preference.iter().enumerate() {
             let class = Class::Hops(1);
-            let Some(chosen) = carriers::choose(&self.measured, class, transport) else { continue };
+            let chosen = carriers::choose(&self.measured, class, transport);
+            let measured = carriers::engine(&self.measured, class, transport).is_some();
             let neighbours = (0..world.n_pes()).filter(|pe| self.classes[*pe] == class);
-            let endpoints = neighbours.filter_map(|pe| world.endpoint(index, pe));
-            endpoints.for_each(|endpoint| endpoint.set_carriers(chosen));
+            for endpoint in neighbours.filter_map(|pe| world.endpoint(index, pe)) {
+                // The pair that was measured may lack an engine that another one has.
+                let usual = carriers::expected(endpoint.carrier_choice().engine);
+                let chosen = chosen.unwrap_or(usual);
+                let engine = if measured { chosen.engine } else { usual.engine };
+                endpoint.set_carriers(Carriers { engine, ..chosen });
+            }
         }
     }
 

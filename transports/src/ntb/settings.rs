@@ -25,15 +25,15 @@ tombolo_core::settings! {
         /// Protect all that crosses an NTB link by CRC32C; the same on all PEs.
         User crc: Switch = "off", "SHMEM_NTB_CRC", alike;
         /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
-        /// enough for it. Empty: but put in packets what was measured to be faster so.
+        /// enough for it. Empty: the same, save for puts that were measured to be faster in packets.
         User direct: Option<Switch> = "", "SHMEM_NTB_DIRECT";
         /// Non-blocking puts of at least so many bytes to PEs on neighbouring hosts are made by the DMA
         /// engine of the NTB port, where it has one, and packets with at least so many bytes moved by
         /// it: the program can compute meanwhile. "off": no engine of a device is opened. "auto" for those
         /// puts that were measured to end sooner by the engine, or, where nothing was measured, are expected to by a
         /// model, and packets with 4 KiB and more, where links are slower than memory. The engine of an emulated link
-        /// is a thread: where each PE has but one processor, "auto" leaves packets to that, and what is not measured
-        /// of less than about 250 KiB.
+        /// is a thread: where each PE has but one processor, "auto" leaves all packets to the processor, and where
+        /// nothing was measured puts of less than about 250 KiB.
         User dma: Least = "auto", "SHMEM_NTB_DMA";
         /// The processor stores a packet's data in steps of 1 KiB, between which it takes in what has
         /// arrived; the same on all PEs. Empty: where links are slower than memory, but emulated ones only where

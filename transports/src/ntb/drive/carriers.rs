@@ -103,13 +103,17 @@ impl CarrierLimits {
 
     /// For people: the carriers of blocking puts where stores have arrived `at_once`, and of others.
     pub fn describe(&self, at_once: bool) -> String {
-        let least = |bytes: &AtomicUsize, carrier| match bytes.load(Ordering::Relaxed) {
+        let least = |bytes: usize, carrier| match bytes {
             usize::MAX => None,
             bytes => Some(format!("{carrier} from {bytes} bytes on")),
         };
         let list = |limits: &Limits| {
-            let packets = least(&limits.packets, Carrier::Packets);
-            let engine = least(&limits.engine, Carrier::Engine);
+            let [packets, engine] =
+                [&limits.packets, &limits.engine].map(|bytes| bytes.load(Ordering::Relaxed));
+            // The engine comes first.
+            let packets = if engine <= packets { usize::MAX } else { packets };
+            let packets = least(packets, Carrier::Packets);
+            let engine = least(engine, Carrier::Engine);
             let all = [Some(Carrier::Stores.to_string()), packets, engine];
             all.into_iter().flatten().collect::<Vec<_>>().join(", ")
         };

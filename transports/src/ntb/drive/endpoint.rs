@@ -87,7 +87,7 @@ impl NtbEndpoint {
         blocking: bool,
     ) -> Status {
         let limits = self.limits(blocking);
-        let by_engine = !blocking && limits.is_some_and(|limits| limits.by_engine(len));
+        let by_engine = !blocking && len > 0 && limits.is_some_and(|limits| limits.by_engine(len));
         let stored = limits.is_some_and(|limits| limits.rather_stores(len));
         if let Some(dma) = self.dma.as_ref().filter(|_| by_engine) {
             // SAFETY: by the caller's word; the source stays until the put has completed.
