@@ -95,11 +95,14 @@ pub fn lead(
                 break 'rounds;
             }
             turn += 1;
+            // The word of the last meeting comes first, whatever way each goes.
+            pair.complete();
             pair.put(DONE, turn);
             // The other one has begun the next meeting of this turn.
             pair.word += 1;
         }
     }
+    pair.complete();
     pair.put(DONE, ALL);
     pair.complete();
     let seen = tasks.iter().zip(batches);

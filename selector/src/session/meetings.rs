@@ -41,7 +41,8 @@ impl TuningSession<'_> {
         let longest = self.config().tune_budget.0.mul_f64(MEETING) / far.max(1) as u32;
         let mut found: Vec<(Class, Operation, String, Point)> = Vec::new();
         for (class, from, to) in pairs.iter().copied().filter(|(_, from, to)| from != to) {
-            // Nobody writes any more what the PEs of this pair empty, and both begin at the same time.
+            // Nobody writes any more what the PEs of this pair empty, and then both begin at the same time.
+            world.bootstrap().barrier()?;
             let mine = from == me || to == me;
             if mine {
                 meeting::clear(scratch);
