@@ -8,7 +8,7 @@
 //!   They are answered at once where somebody waits for that ([`delayed`]).
 //! - Every operation has a place in a pool from which its context comes, and a completion, good or bad, finds
 //!   its stream through its context. Nothing is allocated while the program runs, but for requests that come
-//!   while no answer can leave.
+//!   while no answer can leave, and copies of long sources that cannot be registered.
 
 mod batch;
 mod delayed;

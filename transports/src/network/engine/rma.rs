@@ -102,6 +102,14 @@ impl<N: Network> Engine<N> {
         if let Some(status) = self.not_now(pe, dest, len) {
             return status;
         }
+        // Where the order is kept the signal may follow at once; its place is made sure of first.
+        let at_once = signal.is_some() && self.net.is_ordered();
+        if let Some((at, amo)) = signal.filter(|_| at_once) {
+            let record = Record::Amo { at, amo, fetch: false };
+            if self.room(pe, record.len(), 0).is_none() {
+                return Status::Again;
+            }
+        }
         let local = match self.local(pe, source.cast_mut(), len, Some(blocking)) {
             Ok(local) => local,
             Err(status) => return status,
@@ -109,15 +117,6 @@ impl<N: Network> Engine<N> {
         if local.taken.chunk.is_some() {
             // SAFETY: the chunk is free and long enough; the caller vouches for the source.
             unsafe { copy_nonoverlapping(source, local.at, len) };
-        }
-        // Where the order is kept the signal may follow at once; its place is made sure of first.
-        let at_once = signal.is_some() && self.net.is_ordered();
-        if let Some((at, amo)) = signal.filter(|_| at_once) {
-            let record = Record::Amo { at, amo, fetch: false };
-            if self.room(pe, record.len(), 0).is_none() {
-                self.release(local.taken);
-                return Status::Again;
-            }
         }
         let later = signal.filter(|_| !at_once);
         let near = Local { at: local.at, len, key: local.key };
@@ -254,14 +253,14 @@ impl<N: Network> Engine<N> {
                 let taken = Taken { held: Some(held), ..Taken::NOTHING };
                 return Ok(Buffer { at, key: held.key, taken });
             }
-            // Operations that end give registrations back.
-            Err(_) if self.free_rmas.len() < RMAS => return Err(self.no_room()),
             Err(why) => why,
         };
         // Some devices cannot register memory that this process may not write, such as constants.
         // SAFETY: by the caller's word.
         match write.and_then(|_| unsafe { self.copy_of(at, len) }) {
             Some(copy) => Ok(copy),
+            // Operations that end give registrations back.
+            None if self.free_rmas.len() < RMAS => Err(self.no_room()),
             None => {
                 tracing::warn!(
                     "the network device cannot use {len} bytes of memory at {at:p}: {why} (the limit of \
