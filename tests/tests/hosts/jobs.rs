@@ -16,7 +16,7 @@ cases! {
     many_pes_start_and_end,
     pes_have_the_environment_of_the_job,
     limits_and_directories_are_those_of_the_job,
-    memory_that_may_be_locked_is_not_less_than_the_host_allows,
+    memory_may_be_locked_as_far_as_the_host_allows,
     labels_name_the_pe_of_every_line,
     lines_of_several_hosts_are_never_torn,
     both_streams_in_one_file_stay_in_order,
@@ -78,7 +78,8 @@ fn hosts_are_named_in_a_file_or_by_slurm() {
     assert_eq!(placed(&format!("--hostfile {}", file.display())), ["n2", "n2", "n1"]);
     drop(folder);
     let allocated = || {
-        let mut command = shell("", "echo $PMI_RANK $(hostname)");
+        // There is no Slurm that srun could ask.
+        let mut command = shell("--rsh ssh", "echo $PMI_RANK $(hostname)");
         command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-3]");
         command.env("SLURM_TASKS_PER_NODE", "2,1(x2)");
         command
@@ -98,7 +99,7 @@ fn pes_know_their_number_on_their_machine() {
     };
     let named = run(shell("--host n2:2,n1:1", script)).well();
     assert_eq!(named.sorted(), expected(&["n2: 0 of 2", "n2: 1 of 2", "n1: 0 of 1"]));
-    let mut allocated = shell("--placement cyclic", script);
+    let mut allocated = shell("--rsh ssh --placement cyclic", script);
     allocated.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-2]");
     allocated.env("SLURM_TASKS_PER_NODE", "2,1");
     let allocated = run(allocated).well();
@@ -167,9 +168,9 @@ fn limits_and_directories_are_those_of_the_job() {
     );
 }
 
-fn memory_that_may_be_locked_is_not_less_than_the_host_allows() {
+fn memory_may_be_locked_as_far_as_the_host_allows() {
     let mut login = NODES.login("ssh");
-    login.args(["n1", "ulimit -S -l"]);
+    login.args(["n1", "ulimit -H -l"]);
     let own = run(login).well().text().to_owned();
     assert_ne!(own, "8\n", "n1 has the limit that the test sets");
     let inner = shell("--host n1:1", "ulimit -S -l");

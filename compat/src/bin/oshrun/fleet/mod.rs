@@ -27,13 +27,13 @@ mod start;
 mod streams;
 
 pub use relays::RELAY;
+use start::last_signal;
 pub use start::{AGENT, SRUN_NAME, start, tie_to_parent};
 pub use streams::{Window, streams_are_one};
 
 use crate::signals::{self, Ended};
 use crate::wire::{self, GREETING, GREETING_START, News, Order, Sender, Share, ToRelay};
 use line::Line;
-use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use start::Caller;
 use std::os::unix::process::ExitStatusExt;
@@ -420,7 +420,7 @@ impl Agent {
 
     fn kill_command(&self) {
         if let Some(pid) = self.pid.filter(|_| self.status.is_none()) {
-            signals::send(pid, Signal::SIGKILL);
+            signals::send(pid, last_signal(&self.command));
         }
     }
 

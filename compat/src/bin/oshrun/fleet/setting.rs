@@ -72,14 +72,15 @@ impl Setting {
 }
 
 /// The soft limit for a host that has `own`, where that of `oshrun` is `soft`. Memory that may be locked depends on the
-/// host and its devices, and more of it takes nothing from a job: nobody lowers it.
+/// host and its devices, and more of it takes nothing from a job: PEs have all that the host allows. What it gave the agent
+/// says little: Slurm's srun passes on the soft limit of the machine that it was started on.
 fn wanted(
     resource: libc::__rlimit_resource_t,
     soft: libc::rlim_t,
     own: &libc::rlimit,
 ) -> libc::rlim_t {
     let wanted = match resource {
-        libc::RLIMIT_MEMLOCK => soft.max(own.rlim_cur),
+        libc::RLIMIT_MEMLOCK => own.rlim_max,
         _ => soft,
     };
     wanted.min(own.rlim_max)
@@ -109,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_may_be_locked_is_never_lowered_and_other_limits_are_those_of_oshrun() {
+    fn memory_may_be_locked_as_far_as_the_host_allows_and_other_limits_are_those_of_oshrun() {
         let own = libc::rlimit { rlim_cur: 50, rlim_max: 90 };
         for (soft, memory, files) in
-            [(10, 50, 10), (70, 70, 70), (100, 90, 90), (libc::RLIM_INFINITY, 90, 90)]
+            [(10, 90, 10), (70, 90, 70), (100, 90, 90), (libc::RLIM_INFINITY, 90, 90)]
         {
             assert_eq!(wanted(libc::RLIMIT_MEMLOCK, soft, &own), memory, "{soft}");
             assert_eq!(wanted(libc::RLIMIT_NOFILE, soft, &own), files, "{soft}");

@@ -44,8 +44,8 @@ const SRUN: [&str; 8] = [
     "--kill-on-bad-exit=0",
 ];
 /// Variables by which users have srun do something else with the output of tasks, count these otherwise, or give a step
-/// fewer processors than the job has.
-const SRUN_CHANGES: [&str; 9] = [
+/// fewer processors or devices than the job has. The commands that make an allocation set some of them themselves.
+const SRUN_CHANGES: [&str; 14] = [
     "SLURM_CPUS_PER_TASK",
     "SRUN_CPUS_PER_TASK",
     "SLURM_EXACT",
@@ -54,6 +54,11 @@ const SRUN_CHANGES: [&str; 9] = [
     "SLURM_STDOUTMODE",
     "SLURM_STDERRMODE",
     "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_EXCLUSIVE",
+    "SLURM_SRUN_MULTI",
     "SLURM_DISTRIBUTION",
 ];
 /// What a remote shell may print before the agent speaks.
@@ -156,12 +161,7 @@ impl Caller {
         host: usize,
     ) -> Result<(Child, ChildStdin), Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Told to end, srun tells the agent; killed, it leaves the agent waiting.
-        let last = match command.get_program() == SRUN_NAME {
-            true => Signal::SIGTERM,
-            false => Signal::SIGKILL,
-        };
-        tie_to_parent(command, last);
+        tie_to_parent(command, last_signal(&name_of(command)));
         let mask = self.mask;
         let unblock = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?);
         // SAFETY: `unblock` makes a system call only, which is all that may be done after a fork.
@@ -260,6 +260,12 @@ fn by_srun(own: &Path, name: &str, options: &str) -> Command {
     // Interrupted from a terminal it would end the agent by itself; what is sent to our own group is passed on.
     command.process_group(0);
     command
+}
+
+/// What ends a command of this name that has started an agent. Told to end, srun tells the agent; killed, it leaves the
+/// agent waiting.
+pub fn last_signal(command: &str) -> Signal {
+    if command == SRUN_NAME { Signal::SIGTERM } else { Signal::SIGKILL }
 }
 
 /// "ssh" of "/usr/bin/ssh".

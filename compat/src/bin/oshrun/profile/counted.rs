@@ -256,6 +256,8 @@ impl Counted {
         let begun = |cell: Pending, since: Pending| {
             let cell = (word(cell) as usize).checked_sub(1)?;
             let name = cell / CLASSES;
+            // Rows have cells and names; names of waits, which follow, have no cells.
+            (cell < own.len() / CELL).then_some(())?;
             self.names.get(name)?;
             let begin = Some(word(since)).filter(|since| *since >= self.began)?;
             let event = Event {
