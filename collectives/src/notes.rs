@@ -233,7 +233,9 @@ impl Notes {
 
 /// Where the memory of the members of a team is in this process.
 fn memory(world: &World, team: &Team) -> Box<[usize]> {
-    let Some(offset) = control::memory(world.n_pes(), team.slot) else { return Box::default() };
+    let Some(offset) = control::memory(world.n_pes(), team.slot, team.n_pes()) else {
+        return Box::default();
+    };
     // The control area, with which the heap begins.
     let own = world.heap().base().wrapping_add(offset);
     let at = |member: usize| match member == team.me {

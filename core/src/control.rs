@@ -16,8 +16,8 @@ const TEAM: usize = 2048;
 const MEMORY: usize = TEAMS_MAX * TEAM;
 const SERVICE: usize = MEMORY + BLOCKS * BLOCK_LEN;
 
-/// Memory for the data of collectives comes in blocks, of which teams in the first slots have enough for all PEs of the
-/// job each.
+/// Memory for the data of collectives comes in blocks. So many are for teams of one block, those in the first slots; in
+/// jobs of more PEs as many again for larger teams, each of which has blocks for all PEs of the job.
 const BLOCKS: usize = 16;
 /// Bytes of a block.
 pub const BLOCK_LEN: usize = 256 << 10;
@@ -29,7 +29,8 @@ pub const REQUESTS_MAX: usize = 2;
 
 /// Length of the control area of a job of `n_pes` PEs, in bytes.
 pub const fn len(n_pes: usize) -> usize {
-    left(n_pes, n_pes)
+    let large = if n_pes > BLOCK_MEMBERS { BLOCKS } else { 0 };
+    left(n_pes, n_pes) + large * BLOCK_LEN
 }
 
 const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM && BLOCKS <= TEAMS_MAX);
@@ -50,16 +51,15 @@ pub const fn word(team: usize, index: usize) -> usize {
     team * TEAM + WORDS + index * 8
 }
 
-/// Teams that have memory for the data of collectives in a job of `n_pes` PEs: those in the first slots.
-pub const fn memory_teams(n_pes: usize) -> usize {
-    BLOCKS / n_pes.div_ceil(BLOCK_MEMBERS)
-}
-
-/// Offset of a team's memory for the data of collectives, a block for every [`BLOCK_MEMBERS`] of `n_pes` PEs of the job;
-/// none if it has none.
-pub const fn memory(n_pes: usize, team: usize) -> Option<usize> {
-    let len = n_pes.div_ceil(BLOCK_MEMBERS) * BLOCK_LEN;
-    if team < memory_teams(n_pes) { Some(MEMORY + team * len) } else { None }
+/// Offset of the memory for the data of collectives of a team of so many members: a block, or if these are more than
+/// [`BLOCK_MEMBERS`], one for as many of the `n_pes` PEs of the job each. None if it has none.
+pub const fn memory(n_pes: usize, team: usize, members: usize) -> Option<usize> {
+    if members <= BLOCK_MEMBERS {
+        return if team < BLOCKS { Some(MEMORY + team * BLOCK_LEN) } else { None };
+    }
+    let blocks = n_pes.div_ceil(BLOCK_MEMBERS);
+    let first = left(n_pes, n_pes);
+    if team < BLOCKS / blocks { Some(first + team * blocks * BLOCK_LEN) } else { None }
 }
 
 /// Offset of the line through which a service thread is woken.

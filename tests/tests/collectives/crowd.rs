@@ -3,8 +3,7 @@
 
 use super::forced::settings;
 use super::support::{ROUTINE, across, array, contents, fill, over};
-use tombolo_collectives::table;
-use tombolo_collectives::{self as coll, Sum, reducer};
+use tombolo_collectives::{self as coll, Sum, reducer, table, teams};
 use tombolo_core::World;
 use tombolo_core::control::BLOCK_MEMBERS;
 use tombolo_tests::ring;
@@ -103,4 +102,26 @@ fn many_pes_on_two_hosts() {
     let ring = ring::TWO_HOSTS_IN_BLOCKS;
     across(ring, &["shm", "ntb"], MEMBERS, &[], all_operations);
     across(ring, &["shm", "unordered"], MEMBERS, &[("SHMEM_UNORDERED_SEED", "1")], all_operations);
+    // Where the first members of hosts do it for all.
+    let hosts = "sync:hosts,broadcast:hosts,collect:hosts+put,fcollect:hosts+put,alltoall:hosts+put,\
+                 reduce:hosts+share,scan:hosts+share";
+    let turns = "broadcast:relay,reduce:turns+levels+share,fcollect:both+put";
+    for (asked, members) in [(hosts, MEMBERS), (turns, MEMBERS + 1)] {
+        across(ring, &["shm", "ntb"], members, &[("SHMEM_COLL", asked)], all_operations);
+    }
+}
+
+#[test]
+fn small_teams_among_many_pes_have_memory_too() {
+    let asked = [("SHMEM_COLL", "sync:first+dissemination")];
+    over("shm", MEMBERS, &asked, |world| {
+        let half = (MEMBERS / 2) as i32;
+        let split = |start, size| {
+            teams::split_strided(world, world.team(), start, 1, size, 0, ROUTINE).expect("a team")
+        };
+        for team in [split(0, half), split(half, MEMBERS as i32 - half)].into_iter().flatten() {
+            assert_eq!(table::taken(world, &team, "sync", 0), Some("first"));
+            coll::sync(world, &team, ROUTINE);
+        }
+    });
 }
