@@ -98,11 +98,11 @@ const HARDSHIPS: [(usize, &[&str], &str); 8] = [
 ];
 /// Rings that do not: PEs, options, the faults, and which PEs may be found to be out of reach.
 const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
-    (6, &["--hosts", "3"], "host 2 die at 300ms", &["PE 4", "PE 5"]),
+    (6, &["--hosts", "3"], "host 2 die at 2000ms", &["PE 4", "PE 5"]),
     (
         4,
         &["--hosts", "4"],
-        "link 0 down at 300ms; link 2 down at 300ms",
+        "link 0 down at 2000ms; link 2 down at 2000ms",
         &["PE 0", "PE 1", "PE 2", "PE 3"],
     ),
 ];
