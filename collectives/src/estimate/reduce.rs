@@ -12,6 +12,7 @@ use crate::letters::{SHORT_MAX, long_max};
 use crate::reduce::Block;
 use crate::schedule::rounds;
 use crate::stream::{piece_of, piece_of_shares};
+use tombolo_core::control::BLOCK_MEMBERS;
 use tombolo_core::transport::Distance;
 
 /// Elements go both ways round the ring of members, and all are combined.
@@ -71,8 +72,12 @@ fn pieces(group: &Group<'_>, bytes: usize) -> u64 {
 }
 
 /// Each sends each its share and the result of its own. Over networks shares of more than one piece are left to
-/// [`reduce_pairwise`], which took as long or less on two to four hosts.
+/// [`reduce_pairwise`], which took as long or less on two to four hosts. For many members that share processors this promises
+/// too much: 128 PEs on two took twice as long as by [`publish`].
 pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
+    if group.n > BLOCK_MEMBERS && costs(group).crowd > 1 {
+        return u64::MAX;
+    }
     if group.extent() == Distance::Network && pieces(group, bytes) > 1 {
         return u64::MAX;
     }
