@@ -154,8 +154,13 @@ impl Tuning {
             let measured = carriers::engine(&self.measured, class, transport).is_some();
             let neighbours = (0..world.n_pes()).filter(|pe| self.classes[*pe] == class);
             for endpoint in neighbours.filter_map(|pe| world.endpoint(index, pe)) {
+                let choice = endpoint.carrier_choice();
+                if chosen.is_none() && choice.is_empty() {
+                    // Its window may not be open yet: the model goes on deciding.
+                    continue;
+                }
                 // The pair that was measured may lack an engine that another one has.
-                let usual = carriers::expected(endpoint.carrier_choice().engine);
+                let usual = carriers::expected(choice.engine);
                 let chosen = chosen.unwrap_or(usual);
                 let engine = if measured { chosen.engine } else { usual.engine };
                 endpoint.set_carriers(Carriers { engine, ..chosen });

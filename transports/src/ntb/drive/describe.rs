@@ -62,7 +62,7 @@ pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
             running.direct.len(),
             opened.describe_openings()
         ));
-        // The same for all neighbours.
+        // Of one neighbour: others differ where an engine leads to them alone.
         lines.extend(running.direct.first().map(|peer| {
             format!("carriers: {}", peer.carriers().describe(opened.arrives_at_once()))
         }));
