@@ -10,6 +10,7 @@ use crate::side_by_side::{self, Job, Queue};
 use crate::steps::{Failure, announce, find, output};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
@@ -67,24 +68,33 @@ const WAITING: [&str; 4] = [
 ];
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    let prefix = tree.target("tombolo");
+    let prefix = &tree.target("tombolo");
     // Packages are fetched from the network while the processors compile. Two builds at a time, in folders of their own,
     // keep two processors busy where one alone waits for its last crates.
+    let (told, has_tools) = mpsc::channel();
     let (installed, programs, (missing, python, no_guests)) = thread::scope(|scope| {
-        let tools = scope.spawn(|| (provide_tools(), python::provide(tree), provide_guests(tree)));
-        let installed = scope.spawn(|| install(tree, &prefix));
+        let tools = scope.spawn(|| {
+            let missing = provide_tools();
+            drop(told);
+            (missing, python::provide(tree), provide_guests(tree))
+        });
+        let installed = scope.spawn(move || {
+            install(tree, prefix)?;
+            // Nothing is sent: it ends when the tools are there.
+            let _: Result<(), _> = has_tools.recv();
+            aarch64::provide(tree)
+        });
         let programs = args.is_empty().then(|| test_programs(tree));
         let installed = installed.join().expect("installing does not panic");
         (installed, programs, tools.join().expect("tools are provided without panics"))
     });
-    installed?;
+    let aarch64 = installed?;
     let programs = programs.transpose()?;
-    let aarch64 = aarch64::provide(tree)?;
     announce("cargo test --workspace");
     let mut jobs = vec![model_checking(tree)];
     jobs.extend(programs.unwrap_or_else(|| vec![cargo_test(tree, args)]));
     for job in &mut jobs {
-        job.command.env("TOMBOLO_PREFIX", &prefix);
+        job.command.env("TOMBOLO_PREFIX", prefix);
         if let Some(folder) = &python {
             job.command.env("TOMBOLO_PYTHON", folder);
         }
