@@ -171,8 +171,8 @@ impl<K: Copy> Cache<K> {
         self.make_room(device, start, end);
         // Watched before it is registered, so that nothing happens to it in between unseen.
         let fits = end - start <= BYTES;
-        let watch = self.watch.as_ref().filter(|_| fits);
-        let ticket = watch.and_then(|watch| Watch::add(watch, start, end));
+        let watch = self.watch.clone().filter(|_| fits);
+        let ticket = watch.as_ref().and_then(|watch| Watch::add(watch, start, end));
         // SAFETY: the pages of a buffer that the caller vouches for.
         let mut registered = unsafe { device.register(start as *mut u8, end - start) };
         if registered.is_err() {
@@ -186,7 +186,15 @@ impl<K: Copy> Cache<K> {
             // SAFETY: as above.
             registered = unsafe { device.register_source(start as *mut u8, end - start) };
         }
-        let key = registered?;
+        let key = match registered {
+            Ok(key) => key,
+            Err(why) => {
+                if let Some((watch, ticket)) = watch.zip(ticket) {
+                    watch.remove(ticket);
+                }
+                return Err(why);
+            }
+        };
         self.bytes += end - start;
         let entry = Entry { start, end, key, is_source, ticket, uses: 1, used_at: clock };
         let free = self.entries.iter().position(Option::is_none);

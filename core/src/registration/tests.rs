@@ -11,6 +11,7 @@ const LEN: usize = 1 << 20;
 struct Pinning {
     pinned: Vec<Option<(*mut u8, usize)>>,
     aliased: bool,
+    refuses: bool,
     most: usize,
 }
 
@@ -18,6 +19,9 @@ impl Device for Pinning {
     type Key = usize;
 
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<usize, String> {
+        if self.refuses {
+            return Err("no more memory can be locked".into());
+        }
         let mut own = null_mut();
         if self.aliased {
             // SAFETY: of length 0: makes a second mapping of the same pages, at an address that is free.
@@ -245,6 +249,23 @@ fn without_the_kernels_word_nothing_is_remembered() {
     let keys: Vec<_> = (0..3).map(|_| use_once(&mut cache, &mut device, at, LEN)).collect();
     assert_eq!(keys, [0, 1, 2]);
     assert_eq!((device.count(), cache.size()), (0, (0, 0)));
+    unmap(at, LEN);
+}
+
+#[test]
+fn memory_that_a_device_refuses_is_not_watched_any_more() {
+    let (at, mut device) = (map(null_mut(), LEN, false), Pinning::default());
+    let mut cache = Cache::new();
+    device.refuses = true;
+    // More often than ranges can be watched.
+    for _ in 0..300 {
+        // SAFETY: the mapping above.
+        assert!(unsafe { cache.acquire(&mut device, at, LEN, false) }.is_err());
+    }
+    device.refuses = false;
+    let first = use_once(&mut cache, &mut device, at, LEN);
+    let remembered = use_once(&mut cache, &mut device, at, LEN) == first;
+    assert_eq!(remembered, cache.remembers());
     unmap(at, LEN);
 }
 
