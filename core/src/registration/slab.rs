@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory for buffers: one piece, so that it can be registered at once.
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -26,6 +26,10 @@ impl Slab {
         let mapping = mapping.unwrap_or_else(|_| {
             handle_alloc_error(Layout::array::<u8>(len.get()).expect("a size that fits"))
         });
+        // Before Linux 5.10 a process that wrote to it while it had a child got other pages than those that a device has.
+        // A child gets empty pages instead; it has no use for these. Kernels without this advice refuse it.
+        // SAFETY: the fresh mapping, which no child has read.
+        let _ = unsafe { madvise(mapping, len.get(), MmapAdvise::MADV_WIPEONFORK) };
         Slab { mapping, len }
     }
 
