@@ -138,10 +138,23 @@ impl Listener {
         from
     }
 
-    /// Gives away the connection that the PE with this token has made.
-    pub fn take(&mut self, from: u64) -> Option<OwnedFd> {
-        let at = self.accepted.iter().position(|one| one.from == Some(from))?;
-        Some(self.accepted.remove(at).socket)
+    /// Gives away the connection that the PE with this token has made: the last one, if it has given up others.
+    pub fn take(&mut self, epoll: &Epoll, from: u64) -> Option<OwnedFd> {
+        let at = self.accepted.iter().rposition(|one| one.from == Some(from))?;
+        let socket = self.accepted.remove(at).socket;
+        self.refuse(epoll, from);
+        Some(socket)
+    }
+
+    /// Ends connections that the PE with this token has made.
+    pub fn refuse(&mut self, epoll: &Epoll, from: u64) {
+        self.accepted.retain(|one| {
+            let stays = one.from != Some(from);
+            if !stays {
+                end(epoll, &one.socket);
+            }
+            stays
+        });
     }
 
     /// Four times a second: closes connections of strangers, and listens again where there was no room.

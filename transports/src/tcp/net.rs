@@ -106,7 +106,7 @@ impl Net {
                     return LATER;
                 }
             }
-            State::Connecting(_) | State::Greeting(..) | State::Expecting { .. } => {}
+            State::Connecting(..) | State::Greeting(..) | State::Expecting { .. } => {}
         }
         let peer = &mut self.peers[to as usize];
         if !peer.has_room() {
@@ -149,7 +149,7 @@ impl Net {
         for (index, peer) in self.peers.iter().enumerate() {
             match peer.state {
                 State::Open(_) => self.open.push(index as u32),
-                State::Connecting(_) | State::Greeting(..) | State::Expecting { .. } => {
+                State::Connecting(..) | State::Greeting(..) | State::Expecting { .. } => {
                     self.opening += 1;
                 }
                 State::Idle | State::Closed(_) => {}
@@ -176,7 +176,7 @@ impl Net {
     /// Ends the connection with a peer for good.
     fn close(&mut self, peer: usize, error: i32, why: &str) {
         let it = &mut self.peers[peer];
-        if let State::Connecting(socket) | State::Greeting(socket, _) | State::Open(socket) =
+        if let State::Connecting(socket, _) | State::Greeting(socket, _) | State::Open(socket) =
             &it.state
         {
             end(&self.epoll, socket);
@@ -188,7 +188,7 @@ impl Net {
     fn serve(&mut self, peer: usize) {
         match self.peers.get(peer).map(|peer| &peer.state) {
             Some(State::Open(_)) => self.read(peer),
-            Some(State::Connecting(_)) => self.connected(peer),
+            Some(State::Connecting(..)) => self.connected(peer),
             Some(State::Greeting(..)) => self.greeted(peer),
             _ => {}
         }
@@ -209,6 +209,8 @@ impl Net {
     /// Both sides have greeted.
     fn use_socket(&mut self, peer: usize, socket: OwnedFd) {
         self.peers[peer].state = State::Open(socket);
+        // What the peer has begun as well, and has not ended yet.
+        self.listener.refuse(&self.epoll, self.peers[peer].token);
         self.count();
         self.list_blocked(peer as u32);
         self.flush();

@@ -62,8 +62,8 @@ impl Common {
 pub enum State {
     /// Nothing was sent yet.
     Idle,
-    /// The system connects.
-    Connecting(OwnedFd),
+    /// The system connects. How many looks ago that began.
+    Connecting(OwnedFd, u32),
     /// Own greeting was sent; that of the peer is awaited.
     Greeting(OwnedFd, Greeting),
     /// The peer has closed a connection before it greeted, or there was no room for a socket. Where both sides began to

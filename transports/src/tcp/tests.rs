@@ -8,7 +8,7 @@ use crate::network::rails::Rail;
 use crate::network::{Completion, Event, Failure, Local, Network, RemoteAddress, trial};
 use std::ffi::c_void;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 use tombolo_core::config::Value;
@@ -106,6 +106,18 @@ fn until(ends: &mut [&mut End], mut ready: impl FnMut(&mut [&mut End]) -> bool) 
     }
 }
 
+/// The same, with looks now and then.
+fn until_seen(ends: &mut [&mut End], mut ready: impl FnMut(&mut [&mut End]) -> bool) {
+    let mut polls = 0;
+    until(ends, |ends| {
+        polls += 1;
+        if polls % 100 == 0 {
+            ends.iter_mut().for_each(|end| end.net.look());
+        }
+        ready(ends)
+    });
+}
+
 /// The address and the token in a name.
 fn reached_at(net: &Net) -> (SocketAddr, u64) {
     let name = net.name().unwrap();
@@ -143,6 +155,46 @@ fn two_that_begin_at_the_same_time_make_one_connection() {
             ends.iter().all(|end| end.net.connections() == (1, 0))
         });
     }
+}
+
+/// Two of which the first has a smaller token, by which its own connection would be used, and is told that the other one
+/// is at `told`.
+fn pair_with_one_direction(told: SocketAddr) -> [End; 2] {
+    let mut ends = [End::new(), End::new()];
+    ends.sort_by_key(|end| reached_at(&end.net).1);
+    let [near, far] = &mut ends;
+    let mut name = far.net.name().unwrap();
+    name[16..18].copy_from_slice(&told.port().to_le_bytes());
+    assert_eq!(near.net.insert(&name), Ok(0));
+    assert_eq!(far.net.insert(&near.net.name().unwrap()), Ok(0));
+    ends
+}
+
+/// Both begin to connect, and all that they send arrives.
+fn both_put(mut ends: [End; 2]) {
+    let [near, far] = &mut ends;
+    let (one, two) = ([1; 100], [2; 100]);
+    assert_eq!(near.write(&one, 0, KEY, 1), 0);
+    assert_eq!(far.write(&two, 0, KEY, 2), 0);
+    until_seen(&mut [near, far], |ends| ends[0].has_done(1) && ends[1].has_done(2));
+    assert!(far.memory[..100] == one && near.memory[..100] == two);
+    assert_eq!((near.net.connections().1, far.net.connections().1), (0, 0));
+}
+
+#[test]
+fn where_one_direction_is_refused_the_other_one_is_used() {
+    let nobody = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
+    both_put(pair_with_one_direction(nobody));
+}
+
+#[test]
+fn where_one_direction_is_without_an_answer_the_other_one_is_used() {
+    // A listener that accepts nothing, with as many as may wait for it: those that come after get no answer.
+    let silent = TcpListener::bind((HERE, 0)).unwrap();
+    nix::sys::socket::listen(&silent, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+    let at = silent.local_addr().unwrap();
+    let _waits = TcpStream::connect(at).unwrap();
+    both_put(pair_with_one_direction(at));
 }
 
 #[test]
@@ -207,11 +259,7 @@ fn one_whose_connection_makes_room_for_strangers_connects_again() {
             polls += 1;
             polls > 100
         });
-        until(&mut [&mut near, &mut far], |ends| {
-            polls += 1;
-            if polls % 100 == 0 {
-                ends[0].net.look();
-            }
+        until_seen(&mut [&mut near, &mut far], |ends| {
             assert_eq!(ends[0].net.event(), None);
             ends[1].has_done(1)
         });
@@ -446,7 +494,7 @@ fn where_nobody_listens_somebody_is_told() {
     // It may be told at once.
     let posted = near.write(&source, 0, KEY, 1);
     let mut event = None;
-    until(&mut [&mut near], |ends| {
+    until_seen(&mut [&mut near], |ends| {
         event = event.take().or_else(|| ends[0].net.event());
         event.is_some()
     });

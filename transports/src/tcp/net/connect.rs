@@ -16,6 +16,13 @@ const EXPECTED: u32 = 2;
 /// How often a connection is begun in vain before the peer is given up.
 const ATTEMPTS: u32 = 8;
 
+/// The same where the system says that the peer cannot be reached. That may hold for one direction alone, as where one
+/// host has a firewall: then the peer connects.
+const REFUSALS: u32 = 2;
+
+/// Looks after which a connection of the peer is used while the own one is still to come about.
+const PATIENCE: u32 = 4;
+
 impl Net {
     /// Begins to connect to a peer, now or, where there is no room for another socket, a little later.
     pub(super) fn connect(&mut self, peer: usize) -> Result<(), Errno> {
@@ -34,7 +41,7 @@ impl Net {
         let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
         let socket = socket::connect(from, to, &self.congestion)?;
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
-        self.peers[peer].state = State::Connecting(socket);
+        self.peers[peer].state = State::Connecting(socket, 0);
         self.count();
         Ok(())
     }
@@ -44,12 +51,17 @@ impl Net {
         let token = self.token;
         let it = &mut self.peers[peer];
         let expecting = State::Expecting { looks: 0 };
-        let State::Connecting(socket) = std::mem::replace(&mut it.state, expecting) else {
+        let State::Connecting(socket, _) = std::mem::replace(&mut it.state, expecting) else {
             return;
         };
         let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
         if error != 0 {
-            return self.fail(peer, error);
+            let (from, is_last) = (it.token, it.attempts >= REFUSALS);
+            self.use_accepted(from);
+            if is_last && matches!(self.peers[peer].state, State::Expecting { .. }) {
+                self.fail(peer, error);
+            }
+            return;
         }
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
         let greeted = greet(&socket, it.token, token);
@@ -79,12 +91,22 @@ impl Net {
     /// Four times a second: connects again where that was in vain.
     pub(super) fn connect_again(&mut self) {
         for peer in 0..self.peers.len() {
-            let State::Expecting { looks } = &mut self.peers[peer].state else { continue };
-            *looks += 1;
-            if *looks >= EXPECTED
-                && let Err(error) = self.connect(peer)
-            {
-                self.fail(peer, error as i32);
+            let it = &mut self.peers[peer];
+            match &mut it.state {
+                State::Expecting { looks } => {
+                    *looks += 1;
+                    if *looks >= EXPECTED
+                        && let Err(error) = self.connect(peer)
+                    {
+                        self.fail(peer, error as i32);
+                    }
+                }
+                State::Connecting(_, looks) => {
+                    *looks += 1;
+                    let from = it.token;
+                    self.use_accepted(from);
+                }
+                _ => {}
             }
         }
     }
@@ -127,14 +149,17 @@ impl Net {
     /// Uses the connection that the PE with this token has made, if it has, and is known yet.
     pub(super) fn use_accepted(&mut self, from: u64) {
         let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
-        let Some(socket) = self.listener.take(from) else { return };
         match self.peers[peer].state {
             State::Idle | State::Expecting { .. } => {}
-            State::Connecting(_) | State::Greeting(..) if self.token > from => {}
+            State::Connecting(..) | State::Greeting(..) if self.token > from => {}
+            // The own connection is to be used, if it comes about.
+            State::Connecting(_, looks) if looks < PATIENCE => return,
+            State::Connecting(..) => {}
             // The own connection stays, or there is none any more.
-            _ => return end(&self.epoll, &socket),
+            _ => return self.listener.refuse(&self.epoll, from),
         }
-        if let State::Connecting(own) | State::Greeting(own, _) = &self.peers[peer].state {
+        let Some(socket) = self.listener.take(&self.epoll, from) else { return };
+        if let State::Connecting(own, _) | State::Greeting(own, _) = &self.peers[peer].state {
             end(&self.epoll, own);
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
