@@ -405,6 +405,8 @@ fn a_source_that_cannot_be_registered_is_copied() {
     // SAFETY: as above.
     let status = unsafe { two.other.get(&stream, dest.as_mut_ptr(), VARIABLE, LEN) };
     assert_eq!((status, registrations()), (Status::Failed, before));
+    // That is no fault of the peer.
+    assert_eq!(two.opened.port.lost().first(), None);
 }
 
 /// Otherwise a PE that was stopped until others have gone on without it would take part again.
@@ -571,13 +573,18 @@ fn a_write_waits_for_requests_before_a_fence() {
     // SAFETY: there is no result.
     let requested = unsafe { engine.request(&stream, 1, &record, null_mut()) };
     assert_eq!((requested, engine.fence(&stream)), (Status::Pending, Status::Complete));
-    let write = |engine: &mut Engine<Noting>, pe| {
+    // The second one is of the same context.
+    let (same, other) = (Stream::new(1, true), Stream::new(2, true));
+    let write_on = |engine: &mut Engine<Noting>, stream: &Stream, pe| {
         // SAFETY: the buffer stays.
-        unsafe { engine.write(&stream, pe, VARIABLE, buffer.as_ptr(), 1024, false, None) }
+        unsafe { engine.write(stream, pe, VARIABLE, buffer.as_ptr(), 1024, false, None) }
     };
+    let write = |engine: &mut Engine<Noting>, pe| write_on(engine, &stream, pe);
     assert_eq!(write(&mut engine, 1), Status::Again);
-    // Nothing was requested of another PE.
+    assert_eq!(write_on(&mut engine, &same, 1), Status::Again);
+    // Nothing was requested of another PE, or on another context.
     assert_eq!(write(&mut engine, 2), Status::Pending);
+    assert_eq!(write_on(&mut engine, &other, 1), Status::Pending);
     coming.lock().unwrap().push_back(header(MessageKind::Answer, 0, 1).encode().to_vec());
     engine.progress();
     assert_eq!(write(&mut engine, 1), Status::Pending);

@@ -70,6 +70,14 @@ impl Batch {
     pub fn is_of(&self, stream: &Stream) -> bool {
         self.is_mixed || self.entries.first().is_some_and(|entry| ptr::eq(entry.stream, stream))
     }
+
+    /// Whether it may hold operations that a fence orders before others of a stream: those of the same context, which
+    /// may have several streams.
+    fn precedes(&self, stream: &Stream) -> bool {
+        // SAFETY: streams live until everything issued on them has completed.
+        let own = |entry: &Entry| unsafe { (*entry.stream).id == stream.id };
+        self.is_mixed || self.entries.first().is_some_and(own)
+    }
 }
 
 impl<N: Network> Engine<N> {
@@ -472,12 +480,13 @@ impl<N: Network> Engine<N> {
         Status::Complete
     }
 
-    /// Whether RMA may go: all requests before the last fence have been answered.
-    pub(super) fn may_pass(&mut self, pe: u32) -> bool {
+    /// Whether RMA of a stream may go: all its requests before the last fence have been answered. Those of other contexts
+    /// are not waited for: a thread that always has some under way, and fences, would hold up all others.
+    pub(super) fn may_pass(&mut self, pe: u32, stream: &Stream) -> bool {
         let peer = &self.peers[pe as usize];
         let is_before = |index: &u16| {
-            let turn = self.batches[usize::from(*index)].turn;
-            (turn.wrapping_sub(peer.fenced) as i32) < 0
+            let batch = &self.batches[usize::from(*index)];
+            (batch.turn.wrapping_sub(peer.fenced) as i32) < 0 && batch.precedes(stream)
         };
         let held = peer.sent[..peer.sent_count].iter().any(is_before);
         let open = peer.open.is_some_and(|index| is_before(&index));

@@ -99,7 +99,7 @@ impl<N: Network> Engine<N> {
         blocking: bool,
         signal: Option<(Remote, Amo)>,
     ) -> Status {
-        if let Some(status) = self.not_now(pe, dest, len) {
+        if let Some(status) = self.not_now(stream, pe, dest, len) {
             return status;
         }
         // Where the order is kept the signal may follow at once; its place is made sure of first.
@@ -149,7 +149,7 @@ impl<N: Network> Engine<N> {
         source: Remote,
         len: usize,
     ) -> Status {
-        if let Some(status) = self.not_now(pe, source, len) {
+        if let Some(status) = self.not_now(stream, pe, source, len) {
             return status;
         }
         let local = match self.local(pe, dest, len, None) {
@@ -179,7 +179,7 @@ impl<N: Network> Engine<N> {
         amo: Amo,
         result: *mut u8,
     ) -> Status {
-        if let Some(status) = self.not_now(pe, target, amo.size.into()) {
+        if let Some(status) = self.not_now(stream, pe, target, amo.size.into()) {
             return status;
         }
         // The place that `issue` takes has words of its own.
@@ -202,7 +202,7 @@ impl<N: Network> Engine<N> {
     }
 
     /// Why an operation cannot be issued now, if it cannot.
-    fn not_now(&mut self, pe: u32, remote: Remote, len: usize) -> Option<Status> {
+    fn not_now(&mut self, stream: &Stream, pe: u32, remote: Remote, len: usize) -> Option<Status> {
         if self.peers[pe as usize].is_lost || !self.holds(pe, remote, len) {
             return Some(Status::Failed);
         }
@@ -212,7 +212,7 @@ impl<N: Network> Engine<N> {
         if peer.is_full {
             return Some(self.no_room());
         }
-        (!self.may_pass(pe)).then_some(Status::Again)
+        (!self.may_pass(pe, stream)).then_some(Status::Again)
     }
 
     /// The caller's buffer, or what stands for it in an operation on a peer; a write says whether its
@@ -262,11 +262,11 @@ impl<N: Network> Engine<N> {
             // Operations that end give registrations back.
             None if self.free_rmas.len() < RMAS => Err(self.no_room()),
             None => {
+                // The peer is not lost: another transport may reach it.
                 tracing::warn!(
-                    "the network device cannot use {len} bytes of memory at {at:p}: {why} (the limit of \
-                     locked memory, ulimit -l, may be too low)"
+                    "the network device cannot use {len} bytes of memory at {at:p}, for an operation on PE {pe}: \
+                     {why} (the limit of locked memory, ulimit -l, may be too low)"
                 );
-                self.lose(pe, "memory of this process cannot be registered");
                 Err(Status::Failed)
             }
         }
