@@ -471,33 +471,47 @@ impl World {
 
     /// Waits until all operations of the context are complete (OpenSHMEM 1.6, `shmem_quiet`).
     pub fn quiet(&self, context: &Context, routine: &'static str) {
-        self.quiet_by(context, routine, |_| true);
+        // Stores to mapped memory must have left the store buffer, not only be ordered.
+        fence(Ordering::SeqCst);
+        for (index, stream) in context.streams().iter().enumerate() {
+            // Of most transports nothing is under way: no call then.
+            if !stream.is_settled() {
+                self.until_quiet(index as u8, stream, routine, self.pe());
+                context.settle(index);
+            }
+        }
     }
 
     /// Waits until the operations of the context on these PEs, by their numbers in the job, are complete (OpenSHMEM 1.6,
-    /// `shmem_pe_quiet`). Operations are counted by transport: others of a transport that reaches one of the PEs are
-    /// waited for too.
+    /// `shmem_pe_quiet`). What a transport has under way to others is not waited for, where it tells them apart
+    /// ([`Endpoint::is_quiet`](crate::transport::Endpoint::is_quiet)).
     pub fn pe_quiet(
         &self,
         context: &Context,
         pes: impl Iterator<Item = usize> + Clone,
         routine: &'static str,
     ) {
-        self.quiet_by(context, routine, |transport| {
-            // What comes after those of the transports counts copies within the host.
-            transport >= self.transports().len()
-                || pes.clone().any(|pe| self.peer(transport, pe).is_some())
-        });
-    }
-
-    /// As `quiet`, for operations of the transports, by index, that `concerns` tells.
-    fn quiet_by(&self, context: &Context, routine: &'static str, concerns: impl Fn(usize) -> bool) {
-        // Stores to mapped memory must have left the store buffer, not only be ordered.
         fence(Ordering::SeqCst);
         for (index, stream) in context.streams().iter().enumerate() {
-            // Of most transports nothing is under way: no call then.
-            if !stream.is_settled() && concerns(index) {
+            if stream.is_settled() {
+                continue;
+            }
+            let Some(transport) = self.transports().get(index) else {
+                // Copies within the host.
                 self.until_quiet(index as u8, stream, routine, self.pe());
+                continue;
+            };
+            let mut endpoints = pes.clone().filter_map(|pe| self.endpoint(index, pe)).peekable();
+            if endpoints.peek().is_none() {
+                continue;
+            }
+            let done = || {
+                transport.quiet(stream) != Status::Pending
+                    || endpoints.clone().all(|endpoint| endpoint.is_quiet(stream))
+            };
+            self.until(routine, self.pe(), Reason::Completion, done);
+            self.has_not_failed(stream, routine);
+            if stream.is_quiet() {
                 context.settle(index);
             }
         }

@@ -278,6 +278,12 @@ pub trait Endpoint: Send + Sync {
     /// The peer's segment as memory, where there is such a thing.
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping>;
 
+    /// Whether nothing that a stream issued to this peer is under way, given that the stream has something under way.
+    /// May say no where it is not known. [`Transport::quiet`] sees to it that all of the stream completes.
+    fn is_quiet(&self, _stream: &Stream) -> bool {
+        false
+    }
+
     /// Between which carriers of puts others may choose at present: nothing where there is one carrier only.
     fn carrier_choice(&self) -> CarrierChoice {
         CarrierChoice::default()

@@ -117,6 +117,14 @@ const SERVED: [(&[&str], &str); 7] = [
     (&["-x", "SHMEM_STATIC=cma"], "served"),
     (&["--hosts", "3", "-x", "SHMEM_ROUTE=put:*=ntb"], "served"),
 ];
+/// Three hosts of one machine, between which a PE that is stopped carries out nothing.
+const QUIET_OF_ONE: [&[&str]; 5] = [
+    &["--hosts", "3"],
+    &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"],
+    &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"],
+    &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=tcp", "-x", "SHMEM_SILENCE=60"],
+    &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=ofi", "-x", "SHMEM_SILENCE=60"],
+];
 
 fn main() {
     run_trials(trials)
@@ -135,6 +143,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
     // `network.rs` runs every program over TCP and over libfabric on hosts that share less than these do.
     let beyond = nodes::unavailable().is_none().then(|| "runs on hosts of network.rs".to_owned());
+    let quiet_of_one = Program::new(prefix, &dir.join("special/quiet_of_one.c"), "", &["-O1"]);
+    for options in QUIET_OF_ONE {
+        let missing = no_ofi.as_ref().filter(|_| options.contains(&"SHMEM_TRANSPORTS=ofi"));
+        trials.push(unless(missing, runs_on_hosts(&quiet_of_one, 3, options)));
+    }
     let no_ofi = [no_ofi.clone().or_else(|| beyond.clone()), no_ofi];
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));

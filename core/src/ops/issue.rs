@@ -219,6 +219,11 @@ impl World {
                 None => self.until_copied(stream, routine),
             }
         }
+        self.has_not_failed(stream, routine)
+    }
+
+    /// False if a stream lost operations to PEs that the program goes on without.
+    pub(super) fn has_not_failed(&self, stream: &Stream, routine: &'static str) -> bool {
         match stream.failed.load(Ordering::Relaxed) {
             0 => true,
             failed => self.failed(routine, failed),

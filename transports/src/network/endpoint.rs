@@ -98,6 +98,10 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         }
     }
 
+    fn is_quiet(&self, stream: &Stream) -> bool {
+        self.port.is_quiet_to(self.pe, stream)
+    }
+
     fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
         None
     }

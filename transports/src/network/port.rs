@@ -90,6 +90,13 @@ impl<N: Network> Port<N> {
         Status::Pending
     }
 
+    /// Whether nothing of a stream is under way to a peer; no as well while another thread has the engine.
+    pub fn is_quiet_to(&self, pe: u32, stream: &Stream) -> bool {
+        let engine = self.engine.try_lock();
+        engine
+            .is_ok_and(|engine| engine.as_ref().is_none_or(|engine| engine.is_quiet_to(pe, stream)))
+    }
+
     /// A descriptor that becomes readable when there is something to do, after `arm`.
     pub fn wait_fd(&self) -> Option<RawFd> {
         self.wait_fd

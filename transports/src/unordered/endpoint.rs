@@ -123,6 +123,10 @@ impl Endpoint for UnorderedEndpoint {
         if self.maps[segment as usize].is_some() { self.can } else { Capabilities::NONE }
     }
 
+    fn is_quiet(&self, stream: &Stream) -> bool {
+        self.network.is_quiet_to(self.pe, stream)
+    }
+
     fn mapped(&self, _: SegmentKind) -> Option<Mapping> {
         None
     }

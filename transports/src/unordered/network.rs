@@ -283,6 +283,13 @@ impl Network {
         own.for_each(|operation| operation.unasked = false);
     }
 
+    /// Whether no operation of a stream on a PE is under way.
+    pub fn is_quiet_to(&self, pe: usize, stream: &Stream) -> bool {
+        let state = self.lock();
+        let mut all = state.operations.iter();
+        !all.any(|operation| operation.pe == pe && std::ptr::eq(operation.stream, stream))
+    }
+
     /// Time goes on, by one if something happens then, otherwise by up to [`IDLE`]; true while anything is under way that
     /// goes on by itself, and not only when somebody asks.
     pub fn step(&self) -> bool {

@@ -216,6 +216,13 @@ impl Arrivals {
         }
     }
 
+    /// Whether a put of a stream is under way.
+    pub fn has(&self, stream: &Stream) -> bool {
+        let state = self.lock();
+        let mut puts = state.puts.iter().chain(&state.asked).chain(&state.lost);
+        puts.any(|put| std::ptr::eq(put.stream, stream))
+    }
+
     /// Puts directly and counts the put; none: it has to go over the ring.
     ///
     /// # Safety

@@ -153,6 +153,13 @@ impl Endpoint for NtbEndpoint {
         }
     }
 
+    fn is_quiet(&self, stream: &Stream) -> bool {
+        // In this order: direct puts that are lost are repeated on a lane, and never the other way round.
+        let direct = [&self.arrivals, &self.dma].into_iter().flatten().any(|puts| puts.has(stream));
+        let token = token(stream, self.pe);
+        !direct && !self.lanes.iter().any(|lane| lane.has(token))
+    }
+
     fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
         // Windows are for stores only, and may close at any time.
         None

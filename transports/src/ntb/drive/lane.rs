@@ -97,6 +97,11 @@ impl Lane {
         (0..hosts).fold(true, |ordered, host| state.engine.fence(stream, host) & ordered)
     }
 
+    /// Whether an operation with that token is under way.
+    pub fn has(&self, token: u64) -> bool {
+        self.lock().engine.has(token)
+    }
+
     /// Polls for a caller that waits.
     pub fn progress(&self) -> Polled {
         let Some(mut state) = self.try_lock() else { return Polled::Taken };

@@ -260,6 +260,11 @@ impl Engine {
         self.ops.outstanding()
     }
 
+    /// Whether an operation with that token is accepted and not completed.
+    pub fn has(&self, token: u64) -> bool {
+        self.ops.has(token)
+    }
+
     /// Bytes of the longest put with `retain`.
     pub fn retain_bytes_max(&self) -> usize {
         self.config.retained_chunks * self.chunk_bytes()

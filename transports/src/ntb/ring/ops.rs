@@ -121,6 +121,11 @@ impl Ops {
         self.free.len() >= count + if greedy { many } else { 0 }
     }
 
+    /// Whether an operation of that name is outstanding.
+    pub(super) fn has(&self, token: u64) -> bool {
+        self.rows.iter().flatten().any(|op| op.token == Some(token))
+    }
+
     pub(super) fn outstanding(&self) -> usize {
         self.rows.len() - self.free.len()
     }
