@@ -163,10 +163,10 @@ impl Net {
     fn fail(&mut self, peer: usize, error: i32) {
         let it = &mut self.peers[peer];
         let meaning = Errno::from_raw(error).desc();
-        let (was_open, at) = (it.socket().is_some(), it.address);
+        let (was_open, at, hint) = (it.socket().is_some(), it.address, hint(error));
         let why = match was_open {
-            true => format!("the connection with {at} is gone: {meaning}"),
-            false => format!("no connection to {at}: {meaning}{}", hint(error)),
+            true => format!("the connection with {at} is gone: {meaning}{hint}"),
+            false => format!("no connection to {at}: {meaning}{hint}"),
         };
         self.close(peer, error, &why);
         self.events.push_back(Event::Lost(peer as u64, why));
@@ -286,7 +286,7 @@ impl Net {
 /// There is no room now.
 const LATER: isize = -(libc::EAGAIN as isize);
 
-/// What may help where a connection cannot be made.
+/// What may help where a connection cannot be made, or was lost.
 fn hint(error: i32) -> &'static str {
     match error {
         libc::EMFILE | libc::ENFILE => " (ulimit -n)",
@@ -294,6 +294,9 @@ fn hint(error: i32) -> &'static str {
             " (see SHMEM_TCP_INTERFACE, and SHMEM_TCP_PORTS if there is a firewall)"
         }
         libc::ENETUNREACH | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
+        libc::EPIPE | libc::ECONNRESET => {
+            " (that PE has ended, or it has given up this one, from which nothing came for SHMEM_SILENCE)"
+        }
         _ => "",
     }
 }

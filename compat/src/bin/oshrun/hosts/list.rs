@@ -72,19 +72,24 @@ fn add(hosts: &mut Vec<Named>, new: Named) {
     }
 }
 
-/// `name` or `name:count`; an IPv6 address with a count is written in brackets.
+/// `name` or `name:count`, perhaps behind `user@`; an IPv6 address with a count is written in brackets.
 fn parse(word: &str) -> Result<Named, String> {
-    let (name, slots) = match word.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (user, host) = word.split_at(word.find('@').map_or(0, |at| at + 1));
+    let (name, slots) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, "")) => (address, None),
         Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or(rest))),
-        None if word.matches(':').count() == 1 => {
-            word.split_once(':').map_or((word, None), |(name, count)| (name, Some(count)))
+        None if host.matches(':').count() == 1 => {
+            host.split_once(':').map_or((host, None), |(name, count)| (name, Some(count)))
         }
-        None => (word, None),
+        None => (host, None),
     };
-    check_name(name)?;
+    if name.is_empty() {
+        return Err("the name of a host is missing".into());
+    }
+    let name = format!("{user}{name}");
+    check_name(&name)?;
     let slots = slots.map(parse_count).transpose().map_err(|why| format!("'{word}': {why}"))?;
-    Ok(Named { name: name.into(), slots })
+    Ok(Named { name, slots })
 }
 
 /// A name is an argument of the command that starts the agent: it must not look like an option, nor
@@ -127,6 +132,8 @@ mod tests {
             shown(from_list("10.0.0.1:3,fe80::1,[fe80::2]:2,[::1]")),
             "10.0.0.1 3, fe80::1 0, fe80::2 2, ::1 0"
         );
+        assert_eq!(shown(from_list("me@[fe80::2]:2,me@fe80::3")), "me@fe80::2 2, me@fe80::3 0");
+        assert!(from_list("me@:2").is_err() && from_list("[]:2").is_err());
     }
 
     #[test]
