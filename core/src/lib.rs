@@ -19,6 +19,7 @@ pub mod copy;
 pub mod cost;
 pub mod error;
 pub mod interfaces;
+pub mod library;
 pub mod load;
 pub mod loss;
 pub mod memory;
