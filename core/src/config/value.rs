@@ -365,18 +365,27 @@ macro_rules! choice {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name { $( $(#[$vdoc])* $variant ),* }
 
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($text),*].len()] = [$($name::$variant),*];
+
+            /// The word for it.
+            pub fn name(self) -> &'static str {
+                match self { $( $name::$variant => $text ),* }
+            }
+        }
+
         impl $crate::config::Value for $name {
             const FORM: &'static str = concat!("one of:" $(, " ", $text)*);
 
             fn parse(text: &str) -> Result<Self, String> {
-                match text.trim().to_ascii_lowercase().as_str() {
-                    $( $text => Ok($name::$variant), )*
-                    _ => Err(format!("expected {}", Self::FORM)),
-                }
+                let text = text.trim().to_ascii_lowercase();
+                let named = $name::ALL.into_iter().find(|choice| choice.name() == text);
+                named.ok_or_else(|| format!("expected {}", Self::FORM))
             }
 
             fn show(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self { $( $name::$variant => $text ),* })
+                f.write_str(self.name())
             }
         }
     };

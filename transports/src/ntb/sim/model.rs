@@ -4,11 +4,12 @@
 //! What PCI Express costs is that of [`LinkTiming`]. CPU costs are of the order measured by others on such
 //! hardware. Times are in picoseconds unless named otherwise.
 
+use crate::ntb::port::emulated::Profile;
 use crate::ntb::port::{LinkTiming, PcieGen};
 use crate::ntb::ring::choose::LinkCosts;
 
 /// Bytes of headers and framing of a TLP.
-pub const TLP_OVERHEAD_BYTES: u64 = LinkTiming::TLP_OVERHEAD as u64;
+pub(super) const TLP_OVERHEAD_BYTES: u64 = LinkTiming::TLP_OVERHEAD as u64;
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -125,38 +126,15 @@ pub fn costs(link: &LinkModel, host: &HostModel) -> LinkCosts {
     }
 }
 
-/// A named set of links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
-    /// Its name on the command line.
-    pub name: &'static str,
-    generation: u8,
-    width: u8,
-    mps_bytes: u32,
-    propagation_ns: u64,
-}
-
-/// Profiles that can be chosen.
-pub const PROFILES: [Profile; 3] = [
-    Profile { name: "plx8749", generation: 3, width: 8, mps_bytes: 256, propagation_ns: 400 },
-    Profile { name: "intel-gen3", generation: 3, width: 16, mps_bytes: 256, propagation_ns: 350 },
-    Profile { name: "switchtec", generation: 4, width: 8, mps_bytes: 256, propagation_ns: 400 },
-];
-
 impl Profile {
-    /// The profile of that name.
-    pub fn find(name: &str) -> Option<Profile> {
-        PROFILES.into_iter().find(|profile| profile.name == name)
-    }
-
-    /// Its links.
-    pub fn link(&self) -> LinkModel {
-        LinkModel {
-            generation: self.generation,
-            width: self.width,
-            mps_bytes: self.mps_bytes,
-            propagation_ns: self.propagation_ns,
-        }
+    /// The links that are usual with it.
+    pub fn link(self) -> LinkModel {
+        let (generation, width, propagation_ns) = match self {
+            Profile::Plx8749 => (3, 8, 400),
+            Profile::IntelGen3 => (3, 16, 350),
+            Profile::Switchtec => (4, 8, 400),
+        };
+        LinkModel { generation, width, mps_bytes: 256, propagation_ns }
     }
 }
 
@@ -174,7 +152,7 @@ mod tests {
 
     #[test]
     fn real_ports_are_judged_by_the_costs_of_the_simulated_ones() {
-        for profile in PROFILES {
+        for profile in Profile::ALL {
             let link = profile.link();
             for writer in [Writer::Cpu, Writer::Dma] {
                 let dma = (writer == Writer::Dma).then_some(link.mps_bytes);

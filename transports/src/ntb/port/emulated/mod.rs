@@ -369,7 +369,7 @@ impl NtbPort for EmulatedPort {
         };
         format!(
             "emulated {} link {} to host {}: {state}, {pace}",
-            config.profile,
+            config.profile.name(),
             config.link,
             self.peer_host()
         )
