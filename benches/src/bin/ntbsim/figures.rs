@@ -359,7 +359,7 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
     let mut curve = Curve { name: "8-byte put, farthest host".into(), points: Vec::new() };
     for hosts in [2u16, 3, 4, 8, 16, 32, 64] {
         let hops = hosts / 2;
-        let single = single(Writer::Cpu, hosts, hops, 8, 1)? / 1000.0;
+        let single = single(Writer::Cpu, hosts, Pattern::Pair(hops), 8, 1)? / 1000.0;
         let mut cells = [hosts.to_string(), hops.to_string(), format!("{single:.2}")].to_vec();
         for (writer, threads) in
             [(Writer::Cpu, 1), (Writer::Cpu, 4), (Writer::Dma, 1), (Writer::Dma, 2)]
@@ -393,18 +393,13 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
 /// only. Ours would take the short way: a target as many hops off in a larger ring has none.
 fn one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
-    single(WRITER, 2 * far + 1, far, bytes, lanes)
+    single(WRITER, 2 * far + 1, Pattern::Pair(far), bytes, lanes)
 }
 
 /// The same while all hosts send, in the same sense round the ring.
 fn all_one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
-    let mut case = base(2 * far + 1, Pattern::Neighbour(far), Operation::Put, WRITER);
-    case.lanes = lanes;
-    case.workload.size = bytes;
-    case.workload.count = 20;
-    case.workload.depth = 1;
-    Ok(play(&case)?.latency.mean_ns as f64)
+    single(WRITER, 2 * far + 1, Pattern::Neighbour(far), bytes, lanes)
 }
 
 fn prototype() -> Prototype {
