@@ -31,6 +31,7 @@ pub mod registration;
 pub mod reroute;
 pub mod route;
 pub mod service;
+pub mod sizes;
 pub mod sync;
 pub mod table;
 pub mod team;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What differs between two saved tables.
 
-use super::{choice, describe, size, time};
+use super::{choice, describe, time};
+use tombolo_core::sizes::size;
 use crate::carriers;
 use crate::data::{Curve, Grade, Point};
 use crate::policy::{Decision, MARGIN, MARGIN_MAX};

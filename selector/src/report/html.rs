@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page with plots.
 
-use super::{Explanation, Section, size, time};
+use super::{Explanation, Section, time};
+use tombolo_core::sizes::size;
 use plotters::prelude::*;
 use std::fmt::Write as _;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decisions that are no channels by size, and what stands for what was not measured.
 
-use super::{choice, describe, size, time};
+use super::{choice, describe, time};
+use tombolo_core::sizes::size;
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
 use crate::model::Interpolation;

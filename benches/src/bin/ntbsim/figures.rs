@@ -8,10 +8,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use tombolo_core::sizes::size;
 use tombolo_transports::ntb::sim::{Breakdown, Operation, Pattern, Prototype, Writer, tlp_bytes};
 
 use crate::base;
-use crate::plot::{Band, Curve, Plot, size};
+use crate::plot::{Band, Curve, Plot};
 use crate::targets::{play, single, stream};
 
 const SIZES: [usize; 9] = [4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1 << 20];
@@ -85,7 +86,7 @@ fn efficiency(page: &mut Page<'_>) -> Result<(), String> {
         }
         let share = |share: Option<f64>| format!("{:.1} %", share.unwrap_or(0.0) * 100.0);
         page.row(&[
-            &size(bytes as f64),
+            &size(bytes as u64),
             &format!("{:.0}", dma.throughput_gbs * 1000.0),
             &share(dma.of_ceiling),
             &format!("{:.0}", cpu.throughput_gbs * 1000.0),
@@ -117,7 +118,7 @@ fn all_to_neighbours(page: &mut Page<'_>) -> Result<(), String> {
     page.row(&["size", "3 hosts", "of raw", "4 hosts", "of raw", "5 hosts", "of raw"]);
     page.rule(7);
     for bytes in SIZES {
-        let mut cells = vec![size(bytes as f64)];
+        let mut cells = vec![size(bytes as u64)];
         for hosts in 3..=5u16 {
             let mut case = base(hosts, Pattern::Neighbour(1), Operation::Put, WRITER);
             case.workload.size = bytes;
@@ -296,7 +297,7 @@ fn turn_around(page: &mut Page<'_>) -> Result<(), String> {
     let prototype = prototype();
     let mut curves = Vec::new();
     for bytes in [4096usize, 65536, 1 << 20] {
-        let name = size(bytes as f64);
+        let name = size(bytes as u64);
         let mut ring = Curve { name: format!("ring, {name}"), points: Vec::new() };
         let mut old = Curve { name: format!("prototype, {name}"), points: Vec::new() };
         let mut before: Option<[f64; 3]> = None;

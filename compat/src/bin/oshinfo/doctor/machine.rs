@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use tombolo_core::library::{Loaded, Scope};
-use tombolo_selector::report::size;
+use tombolo_core::sizes::size;
 
 /// Where libraries are looked for below a root directory.
 const LIBRARIES: [&str; 9] = [

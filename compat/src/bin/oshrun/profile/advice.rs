@@ -3,7 +3,7 @@
 
 use super::summary::{Summary, time};
 use tombolo_core::wait::Reason;
-use tombolo_selector::report::size;
+use tombolo_core::sizes::size;
 
 /// Shares of all threads' time below which nothing is said.
 const SHARE: f64 = 0.05;

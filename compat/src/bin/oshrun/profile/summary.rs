@@ -5,7 +5,7 @@ use super::counted::{Counted, End};
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
 use tombolo_core::wait::Reason;
-use tombolo_selector::report::size;
+use tombolo_core::sizes::size;
 
 /// What a job has counted.
 pub struct Summary {
