@@ -152,7 +152,8 @@ pub fn cache_share() -> u64 {
         .ok()
     };
     let Some(last) = (0..8).rev().find(|index| read(*index, "level").is_some()) else { return 0 };
-    let size = read(last, "size").and_then(|text| Bytes::parse(&text).ok()).map_or(0, |size| size.0);
+    let size =
+        read(last, "size").and_then(|text| Bytes::parse(&text).ok()).map_or(0, |size| size.0);
     let sharers = read(last, "shared_cpu_list").map_or(0, |list| parse_cpu_list(&list).len());
     size / sharers.max(1) as u64
 }

@@ -15,8 +15,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
-use tombolo_core::sizes::{exact, size};
 use tombolo_core::route::{Channel, Either, STEPS_MAX, Steps, Stripes};
+use tombolo_core::sizes::{exact, size};
 use tombolo_core::transport::SegmentKind;
 
 pub mod difference;

@@ -4,8 +4,8 @@
 use super::counted::{Counted, End};
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
-use tombolo_core::wait::Reason;
 use tombolo_core::sizes::size;
+use tombolo_core::wait::Reason;
 
 /// What a job has counted.
 pub struct Summary {
