@@ -23,6 +23,7 @@ pub mod library;
 pub mod load;
 pub mod loss;
 pub mod memory;
+mod named;
 pub mod ops;
 pub mod process;
 pub mod profile;

@@ -361,19 +361,7 @@ impl Value for Descriptor {
 #[macro_export]
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $( $(#[$vdoc])* $variant ),* }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: [$name; [$($text),*].len()] = [$($name::$variant),*];
-
-            /// The word for it.
-            pub fn name(self) -> &'static str {
-                match self { $( $name::$variant => $text ),* }
-            }
-        }
+        $crate::named! { $(#[$doc])* $name { $( $(#[$vdoc])* $variant = $text ),* } }
 
         impl $crate::config::Value for $name {
             const FORM: &'static str = concat!("one of:" $(, " ", $text)*);

@@ -25,7 +25,7 @@ const PES_MAX: usize = 1024;
 const UNKNOWN: &str = "PEs so far apart were never measured: start a job with PEs like these first";
 
 fn ways(options: &Options) -> Vec<By> {
-    options.by.map_or(By::ALL.map(|(_, by)| by).to_vec(), |by| vec![by])
+    options.by.map_or(By::ALL.to_vec(), |by| vec![by])
 }
 
 fn sizes(options: &Options) -> Vec<u64> {

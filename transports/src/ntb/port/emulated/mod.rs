@@ -369,7 +369,7 @@ impl NtbPort for EmulatedPort {
         };
         format!(
             "emulated {} link {} to host {}: {state}, {pace}",
-            config.profile.name(),
+            config.profile,
             config.link,
             self.peer_host()
         )
