@@ -5,6 +5,7 @@ use crate::Tree;
 use crate::docs;
 use crate::licences;
 use crate::steps::{Failure, announce, output};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
         let from = built(&messages, name)
             .ok_or_else(|| Failure::new(format!("cargo does not tell where {name} is")))?;
         let to = prefix.join(relative);
-        copy(from, &to).map_err(|error| Failure::new(format!("{}: {error}", to.display())))
+        copy(&from, &to).map_err(|error| Failure::new(format!("{}: {error}", to.display())))
     };
     for tool in TOOLS {
         put_in_place(tool, &format!("bin/{tool}"))?;
@@ -119,10 +120,11 @@ fn version(tree: &Tree) -> String {
 
 /// Where cargo has put the file `name`, by its messages. What is built for a target that the user has set lies in a
 /// folder of that target.
-fn built<'a>(messages: &'a str, name: &str) -> Option<&'a Path> {
-    let end = messages.find(&format!("/{name}\""))? + 1 + name.len();
-    let begin = messages[..end].rfind('"')? + 1;
-    Some(Path::new(&messages[begin..end]))
+fn built(messages: &str, name: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = messages.filter_map(|message| message["filenames"].as_array().cloned());
+    let mut paths = files.flatten().filter_map(|file| file.as_str().map(PathBuf::from));
+    paths.find(|path| path.file_name().is_some_and(|last| last == name))
 }
 
 /// The build of what is installed. It prints cargo's messages as JSON.
@@ -149,17 +151,9 @@ fn release_build(tree: &Tree) -> Command {
     let flags: Vec<String> = flags.into_iter().chain([AT_CACHE_LINES.to_owned()]).collect();
     // Variables take the place of what configuration files say; these are added to.
     const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
-    let mut build = tree.cargo(&["build", "--release", "--package", "tombolo", "--lib"]);
-    // One build, so that the library of the tools is the installed one; without the simulator, which
-    // is a default of the benchmarks' package.
-    build.args([
-        "--package",
-        "tombolo-benches",
-        "--no-default-features",
-        "--features",
-        "tombolo/tools",
-    ]);
-    build.args(TOOLS.iter().flat_map(|tool| ["--bin", tool]));
+    // One build, so that the library of the tools is the installed one.
+    let mut build = tree.cargo(&["build", "--release", "--lib"]);
+    build.args(licences::INSTALLED).args(TOOLS.iter().flat_map(|tool| ["--bin", tool]));
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     build.env("TOMBOLO_VERSION", version(tree));
     // CI compiles with clippy, which looks at the same sources when tests are compiled.
@@ -315,7 +309,7 @@ mod tests {
     #[test]
     fn files_are_where_cargo_tells() {
         let messages = r#"{"filenames":["/t/x86/release/libtombolo.so","/t/x86/release/libtombolo.a"]}
-            {"target":{"name":"oshrun"},"executable":"/t/x86/release/oshrun"}"#;
+            {"target":{"name":"oshrun"},"filenames":["/t/x86/release/oshrun"]}"#;
         let place = |name| built(messages, name).map(|path| path.display().to_string());
         assert_eq!(place("libtombolo.a"), Some("/t/x86/release/libtombolo.a".into()));
         assert_eq!(place("oshrun"), Some("/t/x86/release/oshrun".into()));

@@ -42,9 +42,8 @@ const OWN_FOLDERS: [&str; 3] = [".cargo", ".ci", ".dev"];
 /// The only place that dependencies come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What is installed, as arguments of `cargo tree`.
-const INSTALLED: [&str; 8] = [
-    "--edges=normal",
+/// What is installed, as arguments of cargo: without the simulator, which is a default of the benchmarks' package.
+pub const INSTALLED: [&str; 7] = [
     "--package",
     "tombolo",
     "--package",
@@ -64,7 +63,7 @@ pub struct Crate {
 
 /// What is installed of other projects.
 pub fn installed(tree: &Tree) -> Result<BTreeSet<Crate>, Failure> {
-    crates(tree, &INSTALLED)
+    crates(tree, &[&["--edges=normal"], &INSTALLED[..]].concat())
 }
 
 pub fn print(tree: &Tree) -> Result<(), Failure> {

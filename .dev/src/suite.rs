@@ -8,7 +8,8 @@ use crate::install::install;
 use crate::python;
 use crate::side_by_side::{self, Job, Queue};
 use crate::steps::{Failure, announce, find, output};
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -187,11 +188,11 @@ fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
     let messages = output(&mut build)?;
     let mut programs: Vec<TestProgram> = messages.lines().filter_map(TestProgram::of).collect();
     // The last by name come first: those of `tests`, which take longest.
-    programs.sort_by(|a, b| b.source.cmp(a.source));
+    programs.sort_by(|a, b| b.source.cmp(&a.source));
     let job = |program: TestProgram| {
-        let mut command = tree.command(Path::new(program.executable));
+        let mut command = tree.command(Path::new(&program.executable));
         command.current_dir(program.package);
-        let source = Path::new(program.source);
+        let source = Path::new(&program.source);
         let name = source.strip_prefix(tree.path("")).unwrap_or(source).display().to_string();
         Job { name, command }
     };
@@ -202,27 +203,24 @@ fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
 
 /// A test program that cargo has built.
 #[derive(Debug, PartialEq)]
-struct TestProgram<'a> {
-    source: &'a str,
-    executable: &'a str,
-    package: &'a Path,
+struct TestProgram {
+    source: String,
+    executable: String,
+    package: PathBuf,
 }
 
-impl TestProgram<'_> {
+impl TestProgram {
     /// What a message of cargo tells of; none if it is about something else.
-    fn of(message: &str) -> Option<TestProgram<'_>> {
-        let (_, profile) = message.split_once(r#""profile":{"#)?;
+    fn of(message: &str) -> Option<TestProgram> {
+        let message: Value = serde_json::from_str(message).ok()?;
+        let target = &message["target"];
         // Cargo builds benchmarks as tests too.
-        let is_test = profile.split('}').next()?.contains(r#""test":true"#)
-            && !message.contains(r#""kind":["bench"]"#);
-        let text = |field: &str| {
-            let (_, value) = message.split_once(&format!(r#""{field}":""#))?;
-            value.split('"').next()
-        };
+        let is_test = message["profile"]["test"] == true && target["kind"][0] != "bench";
+        let text = |value: &Value| value.as_str().map(str::to_owned);
         is_test.then_some(TestProgram {
-            source: text("src_path")?,
-            executable: text("executable")?,
-            package: Path::new(text("manifest_path")?).parent()?,
+            source: text(&target["src_path"])?,
+            executable: text(&message["executable"])?,
+            package: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
         })
     }
 }
@@ -338,8 +336,11 @@ mod tests {
             format!("{{{package},{target},\"profile\":{{{profile}}},\"executable\":{executable}}}")
         };
         let told = message(r#""opt_level":"1","test":true"#, r#""/t/x-1""#);
-        let program =
-            TestProgram { source: "/a/tests/x.rs", executable: "/t/x-1", package: Path::new("/a") };
+        let program = TestProgram {
+            source: "/a/tests/x.rs".into(),
+            executable: "/t/x-1".into(),
+            package: "/a".into(),
+        };
         assert_eq!(TestProgram::of(&told), Some(program));
         assert_eq!(TestProgram::of(&message(r#""test":false"#, r#""/t/x-1""#)), None);
         assert_eq!(TestProgram::of(&message(r#""test":true"#, "null")), None);

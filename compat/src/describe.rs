@@ -8,6 +8,7 @@ use std::fmt;
 use tombolo_collectives as coll;
 use tombolo_core::config::{Audience, Environment, Variable};
 use tombolo_core::ops::Mode;
+use tombolo_core::sizes;
 use tombolo_core::transport::Locality;
 use tombolo_core::{Error, Result, World};
 use tombolo_selector::class::Class;
@@ -196,7 +197,7 @@ fn times(
     let unit = if any { "us expected / measured" } else { "us expected" };
     let sizes = choice.sizes.iter().map(|size| match size {
         0 => String::new(),
-        size => report::size(*size as u64),
+        size => sizes::size(*size as u64),
     });
     let wide = columns.iter().flatten().map(String::len).max().unwrap_or(0);
     let width = wide.max(8) + 2;
@@ -236,15 +237,15 @@ pub fn job(world: &World) -> Section {
         "symmetric heap",
         format!(
             "{} of {} free on each PE, {}",
-            report::size(free as u64),
-            report::size(capacity as u64),
+            sizes::size(free as u64),
+            sizes::size(capacity as u64),
             if heap.huge_pages() { "huge pages where possible" } else { "small pages" }
         ),
     );
     let data = world.static_data().map_or("not reached by other PEs".into(), |data| {
         let how = if data.file().is_some() { "shared" } else { "copied by system calls" };
         let bytes: usize = data.ranges().map(|range| range.len()).sum();
-        format!("{}, {how}", report::size(bytes as u64))
+        format!("{}, {how}", sizes::size(bytes as u64))
     });
     section.row("static data", data);
     section

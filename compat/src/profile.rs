@@ -226,7 +226,7 @@ impl State {
     fn words(&self, way: u8) -> (&str, &str) {
         if way >= WAITS {
             let reason = Reason::ALL.get(usize::from(way - WAITS));
-            return (reason.map_or("", |reason| reason.words()), "");
+            return (reason.map_or("", |reason| reason.name()), "");
         }
         match way {
             LINK => return ("", event::LINK),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `/proc` tells of processes.
+//! What the system tells of processes.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -60,6 +60,17 @@ pub fn namespace() -> u64 {
 /// Whether the calling thread is the only one of this process; false where the kernel does not tell.
 pub fn has_one_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
+/// Whether this process ignores a signal.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks for the current action only; an all-zero `sigaction` is a valid value.
+    let action = unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
 }
 
 #[cfg(test)]

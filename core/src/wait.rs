@@ -7,6 +7,7 @@
 //! running, so it yields almost at once.
 
 use crate::board::monotonic_ns;
+use crate::named;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,61 +43,34 @@ pub struct Waiting {
     pub reason: Reason,
 }
 
-/// What a wait is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Reason {
-    /// A transport takes no further operation: its queue is full.
-    Room,
-    /// Operations of this PE are not complete yet.
-    Completion,
-    /// Another PE has to carry out a request.
-    Answer,
-    /// Other PEs have not come to this call yet.
-    Members,
-    /// A variable has not got its value yet.
-    Variable,
-    /// Another PE has the lock.
-    Lock,
-    /// The next receiver on the way has no room for what a transport is to send.
-    Credit,
-    /// What a transport passes on for others takes the room that the next receiver has.
-    Relay,
-    /// No way leads to the target at present.
-    Link,
+named! {
+    /// What a wait is for; named as it is said behind "waiting for".
+    #[repr(u8)]
+    Reason {
+        /// A transport takes no further operation: its queue is full.
+        Room = "room in the queue",
+        /// Operations of this PE are not complete yet.
+        Completion = "completion",
+        /// Another PE has to carry out a request.
+        Answer = "the target's processor",
+        /// Other PEs have not come to this call yet.
+        Members = "other PEs to arrive",
+        /// A variable has not got its value yet.
+        Variable = "a variable",
+        /// Another PE has the lock.
+        Lock = "a lock",
+        /// The next receiver on the way has no room for what a transport is to send.
+        Credit = "credits of the next host",
+        /// What a transport passes on for others takes the room that the next receiver has.
+        Relay = "packets being relayed",
+        /// No way leads to the target at present.
+        Link = "a link",
+    }
 }
 
 impl Reason {
-    /// All of them.
-    pub const ALL: [Reason; Reason::COUNT] = [
-        Reason::Room,
-        Reason::Completion,
-        Reason::Answer,
-        Reason::Members,
-        Reason::Variable,
-        Reason::Lock,
-        Reason::Credit,
-        Reason::Relay,
-        Reason::Link,
-    ];
-
     /// Number of them.
-    pub const COUNT: usize = 9;
-
-    /// In words, behind "waiting for".
-    pub fn words(self) -> &'static str {
-        match self {
-            Reason::Room => "room in the queue",
-            Reason::Completion => "completion",
-            Reason::Answer => "the target's processor",
-            Reason::Members => "other PEs to arrive",
-            Reason::Variable => "a variable",
-            Reason::Lock => "a lock",
-            Reason::Credit => "credits of the next host",
-            Reason::Relay => "packets being relayed",
-            Reason::Link => "a link",
-        }
-    }
+    pub const COUNT: usize = Reason::ALL.len();
 }
 
 /// Told about a wait that is longer than its spinning, by the thread that waits.

@@ -7,13 +7,14 @@
 //! can neither have files of theirs read nor other files overwritten.
 
 use crate::data::{Digest, Measurements};
-use crate::{probe, report};
+use crate::probe;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tombolo_core::config::{Audience, CacheDirectory, Reuse};
+use tombolo_core::sizes;
 use tombolo_core::transport::Transport;
 use tombolo_core::wait::{self, usable_cpus};
 use tombolo_core::{Result, World};
@@ -229,7 +230,7 @@ pub fn machine(world: &World) -> Result<String> {
         env!("CARGO_PKG_VERSION"),
         usable_cpus(),
         transports.join("+"),
-        report::size(most as u64),
+        sizes::size(most as u64),
     );
     // What a transport was told (window sizes, threads, devices) changes what it can do.
     for transport in world.transports() {

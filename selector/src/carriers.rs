@@ -23,7 +23,7 @@ pub fn name(transport: &str, carrier: Carrier) -> String {
 /// The transport and the carrier of a channel, if it is one by one carrier.
 pub fn parts(channel: &str) -> Option<(&str, Carrier)> {
     let (transport, word) = channel.rsplit_once(' ')?;
-    let carrier = Carrier::ALL.into_iter().find(|carrier| carrier.to_string() == word)?;
+    let carrier = Carrier::ALL.into_iter().find(|carrier| carrier.name() == word)?;
     Some((transport, carrier))
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
+use tombolo_core::config::{Bytes, Value};
 use tombolo_core::transport::Distance;
 
 /// How far apart two PEs are.
@@ -151,14 +152,10 @@ pub fn cache_share() -> u64 {
         .ok()
     };
     let Some(last) = (0..8).rev().find(|index| read(*index, "level").is_some()) else { return 0 };
-    let size = read(last, "size").and_then(|text| parse_kib(&text)).unwrap_or(0);
+    let size =
+        read(last, "size").and_then(|text| Bytes::parse(&text).ok()).map_or(0, |size| size.0);
     let sharers = read(last, "shared_cpu_list").map_or(0, |list| parse_cpu_list(&list).len());
     size / sharers.max(1) as u64
-}
-
-/// Bytes of a size such as `32768K`.
-fn parse_kib(text: &str) -> Option<u64> {
-    text.trim().strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Where this process may run, as far as its affinity mask and `/sys` tell.
@@ -240,6 +237,5 @@ mod tests {
         assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert_eq!(parse_cpu_list("9-9,0-2, 7,x"), [0, 1, 2, 7, 9]);
         assert!(parse_cpu_list("").is_empty());
-        assert_eq!((parse_kib("32768K\n"), parse_kib("")), (Some(32 << 20), None));
     }
 }

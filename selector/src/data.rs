@@ -4,6 +4,7 @@
 use crate::class::Class;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tombolo_core::named;
 use tombolo_core::transport::SegmentKind;
 
 /// Name of the channel of stores and loads on mapped memory.
@@ -13,27 +14,10 @@ pub const STREAMING: &str = "streaming";
 /// Name of execution by the target from its request queue.
 pub const SERVICE: &str = "service";
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $name { $( $(#[$vdoc])* #[serde(rename = $text)] $variant ),* }
-
-        impl $name {
-            /// All, in order.
-            pub const ALL: &[$name] = &[$($name::$variant),*];
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $( $name::$variant => $text ),* })
-            }
-        }
-    };
-}
-
-words! {
+named! {
     /// What is measured and routed.
+    #[derive(PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     Operation {
         /// A put, complete at the target.
         Put = "put",
@@ -71,8 +55,10 @@ words! {
     }
 }
 
-words! {
+named! {
     /// Where the two buffers lie.
+    #[derive(PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     Buffer {
         /// Both in the symmetric heap, aligned.
         Heap = "heap",

@@ -15,74 +15,53 @@ use crate::data::Operation;
 use crate::model;
 use crate::tuning::Tuning;
 use estimate::{PatternCosts, estimate};
-use std::fmt;
 use std::str::FromStr;
+use tombolo_core::named;
 
-/// What is communicated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// Every PE's bytes to PE 0.
-    Gather,
-    /// PE 0's bytes to every PE.
-    Broadcast,
-    /// From every PE to every PE.
-    Alltoall,
-    /// From every PE to the next one.
-    RingShift,
+named! {
+    /// What is communicated.
+    Pattern {
+        /// Every PE's bytes to PE 0.
+        Gather = "gather",
+        /// PE 0's bytes to every PE.
+        Broadcast = "broadcast",
+        /// From every PE to every PE.
+        Alltoall = "alltoall",
+        /// From every PE to the next one.
+        RingShift = "ring-shift",
+    }
 }
 
-/// How it is communicated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// Receivers get.
-    Get,
-    /// Senders put.
-    Put,
-    /// Through one PE of each host.
-    Staged,
+named! {
+    /// How it is communicated.
+    By {
+        /// Receivers get.
+        Get = "get",
+        /// Senders put.
+        Put = "put",
+        /// Through one PE of each host.
+        Staged = "staged",
+    }
 }
 
-impl Pattern {
-    /// All, with their names.
-    pub const ALL: [(&str, Pattern); 4] = [
-        ("gather", Pattern::Gather),
-        ("broadcast", Pattern::Broadcast),
-        ("alltoall", Pattern::Alltoall),
-        ("ring-shift", Pattern::RingShift),
-    ];
-}
-
-impl By {
-    /// All, with their names.
-    pub const ALL: [(&str, By); 3] = [("get", By::Get), ("put", By::Put), ("staged", By::Staged)];
-}
-
-macro_rules! named {
+macro_rules! found_by_name {
     ($ty:ident, $what:literal) => {
         impl FromStr for $ty {
             type Err = String;
 
             fn from_str(text: &str) -> Result<$ty, String> {
-                let found = $ty::ALL.iter().find(|(name, _)| *name == text);
-                let names: Vec<&str> = $ty::ALL.iter().map(|(name, _)| *name).collect();
-                found.map(|(_, value)| *value).ok_or_else(|| {
-                    format!("'{text}' is not a {}; expected one of {}", $what, names.join(", "))
+                $ty::ALL.into_iter().find(|value| value.name() == text).ok_or_else(|| {
+                    let names = $ty::ALL.map($ty::name).join(", ");
+                    format!("'{text}' is not a {}; expected one of {names}", $what)
                 })
-            }
-        }
-
-        impl fmt::Display for $ty {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let found = $ty::ALL.iter().find(|(_, value)| value == self);
-                f.write_str(found.map_or("", |(name, _)| name))
             }
         }
     };
 }
 
-named!(Pattern, "pattern");
-named!(By, "method");
-named!(Topology, "topology");
+found_by_name!(Pattern, "pattern");
+found_by_name!(By, "method");
+found_by_name!(Topology, "topology");
 
 /// What a pattern is expected to take.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,6 +16,7 @@ use std::path::Path;
 use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
 use tombolo_core::route::{Channel, Either, STEPS_MAX, Steps, Stripes};
+use tombolo_core::sizes::{exact, size};
 use tombolo_core::transport::SegmentKind;
 
 pub mod difference;
@@ -410,24 +411,6 @@ fn target(class: Class) -> String {
     }
 }
 
-/// Units of sizes, as powers of two.
-const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-
-/// Bytes for people.
-pub fn size(bytes: u64) -> String {
-    for (shift, unit) in UNITS {
-        if bytes >= 1 << shift {
-            let number = bytes as f64 / (1u64 << shift) as f64;
-            return if number.fract() == 0.0 {
-                format!("{number:.0} {unit}")
-            } else {
-                format!("{number:.1} {unit}")
-            };
-        }
-    }
-    format!("{bytes} B")
-}
-
 /// The sizes that end with `limit`, exactly: "up to 1945 B", or "below 256 KiB" where one byte more has the
 /// shorter name.
 pub fn up_to(limit: u64) -> String {
@@ -441,11 +424,6 @@ pub fn beyond(limit: u64) -> String {
 
 /// `limit` behind the second word, or what is one byte more behind the first.
 fn edge(limit: u64, [of_next, of_limit]: [&str; 2]) -> String {
-    let exact = |bytes: u64| {
-        let whole = |(shift, _): &(u32, _)| bytes > 0 && bytes.is_multiple_of(1 << shift);
-        let (shift, unit) = UNITS.into_iter().find(whole).unwrap_or((0, "B"));
-        format!("{} {unit}", bytes >> shift)
-    };
     match limit.checked_add(1) {
         Some(next) if next.is_multiple_of(1 << 10) => format!("{of_next} {}", exact(next)),
         _ => format!("{of_limit} {}", exact(limit)),

@@ -25,29 +25,42 @@ pub mod verbs;
 pub use network::alone::Alone;
 use tombolo_core::transport::{Job, Transport};
 
-/// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
-/// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma", "ntb", "verbs", "tcp", "ofi"];
+/// Declares lists of back ends: their names, and what makes each.
+macro_rules! back_ends {
+    ($($(#[$about:meta])* $LIST:ident {
+        $($(#[$condition:meta])? $name:literal = $new:expr,)*
+    })*) => {
+        $(
+            $(#[$about])*
+            pub const $LIST: &[&str] = &[$($(#[$condition])? $name),*];
+        )*
 
-/// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
-#[cfg(feature = "testing")]
-pub const ON_REQUEST: &[&str] = &["unordered"];
-/// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
-#[cfg(not(feature = "testing"))]
-pub const ON_REQUEST: &[&str] = &[];
+        /// Makes the back end called `name`.
+        pub fn create(name: &str) -> Option<Box<dyn Transport>> {
+            match name {
+                $($($(#[$condition])? $name => Some(Box::new($new)),)*)*
+                _ => None,
+            }
+        }
+    };
+}
 
-/// Makes the back end called `name`.
-pub fn create(name: &str) -> Option<Box<dyn Transport>> {
-    match name {
-        "shm" => Some(Box::new(shm::Shm::new())),
-        "cma" => Some(Box::new(cma::Cma::new())),
-        "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
-        "verbs" => Some(Box::new(verbs::Verbs::new())),
-        "tcp" => Some(Box::new(tcp::Tcp::new())),
-        "ofi" => Some(Box::new(ofi::Ofi::new())),
+back_ends! {
+    /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
+    /// otherwise.
+    NAMES {
+        "shm" = shm::Shm::new(),
+        "cma" = cma::Cma::new(),
+        "ntb" = ntb::drive::Ntb::new(),
+        "verbs" = verbs::Verbs::new(),
+        "tcp" = tcp::Tcp::new(),
+        "ofi" = ofi::Ofi::new(),
+    }
+
+    /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
+    ON_REQUEST {
         #[cfg(feature = "testing")]
-        "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
-        _ => None,
+        "unordered" = unordered::Unordered::over(Box::new(shm::Shm::new())),
     }
 }
 

@@ -6,9 +6,10 @@ use super::Section;
 use super::groups::{Pairs, hosts_of, in_words, ranges};
 use crate::process::Session;
 use std::collections::HashMap;
-use tombolo_core::World;
+use tombolo_core::config::Value;
 use tombolo_core::route::{Channel, STEPS_MAX, Steps};
 use tombolo_core::transport::SegmentKind;
+use tombolo_core::{World, choice};
 use tombolo_selector::class::{Class, parse_cpu_list};
 use tombolo_selector::data::{Buffer, Operation};
 use tombolo_selector::report::{self, Explanation};
@@ -21,18 +22,25 @@ const SETS: usize = 12;
 const NO_REASON: &str = "no reason is known";
 const LEFT_OUT: &str = "left out by SHMEM_TRANSPORTS";
 
-/// What a PE knows of a transport, as words between PEs.
-const USED: &str = "used";
-const IDLE: &str = "idle";
-const UNREACHED: &str = "unreached";
-const REFUSED: &str = "refused";
+choice! {
+    /// What a PE knows of a transport, as words between PEs.
+    How {
+        /// Routes use it.
+        Used = "used",
+        /// It could be used.
+        Idle = "idle",
+        /// It works, but not towards these PEs.
+        Unreached = "unreached",
+        /// It does not work.
+        Refused = "refused",
+    }
+}
 
 /// What one PE says of a transport towards some PEs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     transport: String,
-    /// One of the words above.
-    how: String,
+    how: How,
     /// In words for people; nothing where the word says it all.
     what: String,
     pes: Vec<usize>,
@@ -43,6 +51,7 @@ impl Said {
     pub fn encode(&self) -> String {
         let Said { transport, how, what, pes } = self;
         let what = what.replace(char::is_control, " ");
+        let how = how.name();
         format!("{transport}\t{how}\t{}\t{what}", ranges(pes))
     }
 
@@ -51,7 +60,7 @@ impl Said {
         let mut fields = line.splitn(4, '\t');
         let mut next = || fields.next().map(str::to_owned);
         let (transport, how, pes, what) = (next()?, next()?, next()?, next()?);
-        Some(Said { transport, how, what, pes: parse_cpu_list(&pes) })
+        Some(Said { transport, how: How::parse(&how).ok()?, what, pes: parse_cpu_list(&pes) })
     }
 }
 
@@ -63,24 +72,19 @@ pub fn here(world: &World) -> Vec<Said> {
         for pe in (0..world.n_pes()).filter(|pe| *pe != world.pe()) {
             let why = world.why_unreachable(pe).of(name);
             let (how, what) = match index.map(|index| reached(world, index, pe)) {
-                Some(Some(uses)) if uses.is_empty() => (IDLE, uses),
-                Some(Some(uses)) => (USED, uses),
-                Some(None) => (UNREACHED, why.unwrap_or(NO_REASON).to_owned()),
+                Some(Some(uses)) if uses.is_empty() => (How::Idle, uses),
+                Some(Some(uses)) => (How::Used, uses),
+                Some(None) => (How::Unreached, why.unwrap_or(NO_REASON).to_owned()),
                 None => match why {
-                    Some(why) => (REFUSED, why.to_owned()),
-                    None => (REFUSED, LEFT_OUT.to_owned()),
+                    Some(why) => (How::Refused, why.to_owned()),
+                    None => (How::Refused, LEFT_OUT.to_owned()),
                 },
             };
             let is_same =
-                |said: &&mut Said| (&*said.transport, &*said.how, &said.what) == (name, how, &what);
+                |said: &&mut Said| (&*said.transport, said.how, &said.what) == (name, how, &what);
             match all.iter_mut().find(is_same) {
                 Some(said) => said.pes.push(pe),
-                None => all.push(Said {
-                    transport: name.to_owned(),
-                    how: how.to_owned(),
-                    what,
-                    pes: vec![pe],
-                }),
+                None => all.push(Said { transport: name.to_owned(), how, what, pes: vec![pe] }),
             }
         }
     }
@@ -280,7 +284,7 @@ impl<'a> About<'a> {
             said.iter().map(|said| names.iter().map(|name| of(said, name)).collect()).collect();
         let why = |pe: usize, name: usize| {
             let any = said[pe][name].values().next();
-            any.filter(|said| said.how == REFUSED).map(|said| &*said.what)
+            any.filter(|said| said.how == How::Refused).map(|said| &*said.what)
         };
         // Where it is so: nothing need be said of that if it is so everywhere. All PEs of which it is so say the same,
         // so that their pairs make one set.
@@ -321,8 +325,10 @@ impl<'a> About<'a> {
                 (Some(one), Some(other), _) if one < other => (3, format!("{one}; {other}")),
                 (Some(one), Some(other), _) if one > other => (3, format!("{other}; {one}")),
                 (Some(why), ..) | (_, Some(why), _) => (3, why.clone()),
-                (.., Some(said)) if said.how == USED => (0, format!("used {}", said.what)),
-                (.., Some(said)) if said.how == IDLE => (1, self.idle[&(*name, class)].clone()),
+                (.., Some(said)) if said.how == How::Used => (0, format!("used {}", said.what)),
+                (.., Some(said)) if said.how == How::Idle => {
+                    (1, self.idle[&(*name, class)].clone())
+                }
                 (.., said) => {
                     let why = said.map_or(NO_REASON, |said| &said.what);
                     (2, format!("cannot reach them: {why}"))
@@ -419,7 +425,7 @@ mod tests {
     fn what_is_said_is_read_back_and_torn_text_is_survived() {
         let said = Said {
             transport: "tcp".into(),
-            how: UNREACHED.into(),
+            how: How::Unreached,
             what: "no\tway".into(),
             pes: vec![0, 1, 2, 7],
         };

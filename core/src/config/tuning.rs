@@ -31,11 +31,6 @@ choice! {
     }
 }
 
-impl Reuse {
-    /// All kinds, in index order.
-    pub const ALL: [Reuse; 2] = [Reuse::Hot, Reuse::Cold];
-}
-
 /// What is said of a program's buffers from outside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hints {

@@ -361,22 +361,19 @@ impl Value for Descriptor {
 #[macro_export]
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $( $(#[$vdoc])* $variant ),* }
+        $crate::named! { $(#[$doc])* $name { $( $(#[$vdoc])* $variant = $text ),* } }
 
         impl $crate::config::Value for $name {
             const FORM: &'static str = concat!("one of:" $(, " ", $text)*);
 
             fn parse(text: &str) -> Result<Self, String> {
-                match text.trim().to_ascii_lowercase().as_str() {
-                    $( $text => Ok($name::$variant), )*
-                    _ => Err(format!("expected {}", Self::FORM)),
-                }
+                let text = text.trim().to_ascii_lowercase();
+                let named = $name::ALL.into_iter().find(|choice| choice.name() == text);
+                named.ok_or_else(|| format!("expected {}", Self::FORM))
             }
 
             fn show(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self { $( $name::$variant => $text ),* })
+                f.write_str(self.name())
             }
         }
     };

@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What carries the puts of an endpoint that has several means to do so.
 
-use std::fmt;
+use crate::named;
 
-/// What carries a put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Carrier {
-    /// Stores of the CPU into the peer's memory.
-    Stores,
-    /// Packets, which the peer's host takes apart.
-    Packets,
-    /// A DMA engine.
-    Engine,
-}
-
-impl Carrier {
-    /// All, in order.
-    pub const ALL: [Carrier; 3] = [Carrier::Stores, Carrier::Packets, Carrier::Engine];
-}
-
-impl fmt::Display for Carrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Carrier::Stores => "stores",
-            Carrier::Packets => "packets",
-            Carrier::Engine => "engine",
-        })
+named! {
+    /// What carries a put.
+    #[derive(PartialOrd, Ord)]
+    Carrier {
+        /// Stores of the CPU into the peer's memory.
+        Stores = "stores",
+        /// Packets, which the peer's host takes apart.
+        Packets = "packets",
+        /// A DMA engine.
+        Engine = "engine",
     }
 }
 

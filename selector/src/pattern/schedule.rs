@@ -9,6 +9,7 @@
 
 use super::{By, Pattern};
 use crate::data::Operation;
+use tombolo_core::named;
 use tombolo_core::transport::Distance;
 
 /// Which PE is on which host.
@@ -143,20 +144,17 @@ impl Layout {
     }
 }
 
-/// What connects the hosts of a job that is not running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    /// A ring in the order of their numbers.
-    Ring,
-    /// A network, in which all are equally far apart.
-    Network,
+named! {
+    /// What connects the hosts of a job that is not running.
+    Topology {
+        /// A ring in the order of their numbers.
+        Ring = "ring",
+        /// A network, in which all are equally far apart.
+        Network = "network",
+    }
 }
 
 impl Topology {
-    /// All, with their names.
-    pub const ALL: [(&str, Topology); 2] =
-        [("ring", Topology::Ring), ("network", Topology::Network)];
-
     fn between(self, hosts: usize, a: usize, b: usize) -> Distance {
         let forth = (b + hosts - a) % hosts;
         match (forth.min(hosts - forth), self) {

@@ -175,8 +175,8 @@ proptest! {
         more in 0u64..(1 << 20),
     ) {
         let layout = Layout::regular(hosts, pes, cpus, Topology::Ring);
-        for (_, pattern) in Pattern::ALL {
-            for (_, by) in By::ALL {
+        for pattern in Pattern::ALL {
+            for by in By::ALL {
                 let less = predicted(&layout, pattern, by, bytes);
                 let more = predicted(&layout, pattern, by, bytes + more);
                 // Longer transfers may go both ways round, which spreads their load.

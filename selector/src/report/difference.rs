@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What differs between two saved tables.
 
-use super::{choice, describe, size, time};
+use super::{choice, describe, time};
 use crate::carriers;
 use crate::data::{Curve, Grade, Point};
 use crate::policy::{Decision, MARGIN, MARGIN_MAX};
 use crate::tuning::Tuning;
 use std::fmt::Write as _;
+use tombolo_core::sizes::size;
 
 /// Times that differ by more than their spreads, and channels that are taken by one table only, for a
 /// terminal.

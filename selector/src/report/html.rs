@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page with plots.
 
-use super::{Explanation, Section, size, time};
+use super::{Explanation, Section, time};
 use plotters::prelude::*;
 use std::fmt::Write as _;
+use tombolo_core::sizes::size;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62em;margin:2em auto;padding:0 1em;\
 color:#222}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 0}table{border-collapse:collapse;\

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decisions that are no channels by size, and what stands for what was not measured.
 
-use super::{choice, describe, size, time};
+use super::{choice, describe, time};
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
 use crate::model::Interpolation;
@@ -9,6 +9,7 @@ use crate::policy;
 use crate::tuning::Tuning;
 use crate::{carriers, either};
 use tombolo_core::config::Reuse;
+use tombolo_core::sizes::size;
 
 /// All remarks.
 pub fn of(tuning: &Tuning) -> Vec<String> {

@@ -21,6 +21,7 @@ mod values;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::program::run_trials;
+use tombolo_core::random::Random;
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 
 fn main() {
@@ -82,7 +83,7 @@ fn without_order() -> Way {
 
 /// What to try next: as often as the test is told, or as long.
 struct Cases {
-    state: u64,
+    random: Random,
     left: usize,
     until: Option<Instant>,
 }
@@ -94,7 +95,8 @@ impl Cases {
         let seed: u64 = number("TOMBOLO_SOAK_SEED").unwrap_or(1);
         let soak = number("TOMBOLO_SOAK_SECONDS").map(Duration::from_secs);
         let until = soak.map(|time| Instant::now() + time);
-        Cases { state: seed.wrapping_mul(1000).wrapping_add(salt), left: count, until }
+        let random = Random::new(seed.wrapping_mul(1000).wrapping_add(salt));
+        Cases { random, left: count, until }
     }
 
     /// Whether there is another.
@@ -106,16 +108,12 @@ impl Cases {
         }
     }
 
-    /// A number below `bound` (splitmix64).
+    /// A number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound as u64) as usize
+        self.random.below(bound as u64) as usize
     }
 
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
+        self.random.pick(list)
     }
 }

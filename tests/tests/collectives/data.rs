@@ -62,9 +62,9 @@ fn lengths(calls: usize) -> impl Iterator<Item = (usize, usize)> {
     let special = [0, 1, 3, 8, 63, 64, 255, 256, 257, 700, 1500, 4096, 8192, 8200, MOST];
     let special = if calls == SHORT.len() { &SHORT[..] } else { &special[..] };
     let special = special.to_vec();
-    let mut random = Random(calls as u64);
+    let mut random = Random::new(calls as u64);
     (0..calls).map(move |call| {
-        let len = special.get(call).copied().unwrap_or_else(|| random.below(MOST));
+        let len = special.get(call).copied().unwrap_or_else(|| random.below(MOST as u64) as usize);
         (call, len)
     })
 }
@@ -198,7 +198,7 @@ pub fn collects(world: &World) {
             // Every third member has nothing to say, in some calls all.
             let len = |member: usize| match (member + call) % 3 {
                 0 => 0,
-                _ => Random((member * 77 + call) as u64).below(most + 1),
+                _ => Random::new((member * 77 + call) as u64).below(most as u64 + 1) as usize,
             };
             fill(source, &bytes(members.me(), call, len(members.me())));
             let mine = len(members.me());
@@ -264,11 +264,12 @@ pub fn alltoalls_of_strided_blocks(world: &World, calls: usize) {
     let source = array::<u8>(world, room);
     for members in all_members(world) {
         let (me, n) = (members.me(), members.n());
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for call in 0..calls {
             let size = [1, 2, 4, 8, 16, 3][call % 6];
-            let (dst, sst) = (1 + random.below(3), 1 + random.below(3));
-            let nelems = random.below(STRIDED_MOST / 48 * 16 / size);
+            let mut below = |limit: usize| random.below(limit as u64) as usize;
+            let (dst, sst) = (1 + below(3), 1 + below(3));
+            let nelems = below(STRIDED_MOST / 48 * 16 / size);
             let dest = dests[call % 2];
             let element =
                 |from: usize, to: usize, i: usize| bytes(from * 4096 + to * 64 + call, i, size);

@@ -758,9 +758,9 @@ fn sums_have_the_same_bits(world: &World) {
 fn barriers_wait_for_all(world: &World) {
     let place = array::<u64>(world, world.n_pes());
     let mine = place.wrapping_add(world.pe());
-    let mut late = Random(world.pe() as u64);
+    let mut late = Random::new(world.pe() as u64);
     for round in 1..=50 {
-        if late.below(8) == 0 {
+        if late.one_in(8) {
             std::thread::yield_now();
         }
         for pe in 0..world.n_pes() {

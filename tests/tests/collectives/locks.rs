@@ -29,14 +29,14 @@ fn nothing_is_lost_under_contention_and_free_locks_are_zero() {
         fill(all, &[0; LOCKS]);
         fill(counters, &[0; LOCKS]);
         coll::barrier_all(world, ROUTINE);
-        let mut random = Random(world.pe() as u64);
+        let mut random = Random::new(world.pe() as u64);
         let mut mine = [0; LOCKS];
         for _ in 0..TIMES {
-            let which = random.below(LOCKS);
+            let which = random.below(LOCKS as u64) as usize;
             let lock = all.wrapping_add(which);
             // SAFETY: symmetric locks of the test.
             unsafe {
-                if random.below(3) == 0 {
+                if random.one_in(3) {
                     // Tried until it works: a waiter that does not queue.
                     while !locks::test(world, lock, ROUTINE) {
                         std::thread::yield_now();

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use tombolo_collectives::teams;
+pub use tombolo_core::random::Random;
 use tombolo_core::{Team, World};
 use tombolo_tests::ring::{self, Ring};
 use tombolo_tests::run_job;
@@ -75,28 +76,10 @@ pub fn contents<T: Copy>(at: *const T, len: usize) -> Vec<T> {
     unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
 }
 
-/// Numbers that look random and are the same on every PE (splitmix64).
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
-
 /// What member `member` contributes to call number `call`.
 pub fn values(member: usize, call: usize, len: usize) -> Vec<u64> {
-    let mut random = Random((member * 1_000_003 + call) as u64);
-    (0..len).map(|_| random.next()).collect()
+    let mut random = Random::new((member * 1_000_003 + call) as u64);
+    (0..len).map(|_| random.bits()).collect()
 }
 
 pub fn bytes(member: usize, call: usize, len: usize) -> Vec<u8> {

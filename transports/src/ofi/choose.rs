@@ -2,11 +2,12 @@
 //! Which provider, on which interface: what libfabric offers, in the order in which it is tried.
 
 use super::rdm::API;
-use super::sys::{self, Info, Library, text_of};
+use super::sys::{self, Info, Library};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::ptr::NonNull;
 use tombolo_core::interfaces;
+use tombolo_core::library::text_of;
 
 /// What the settings ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Offers {
         // SAFETY: hints are made, filled in and freed here; attributes exist in hints from
         // `fi_dupinfo(NULL)`; the list is kept until `self` goes.
         let list = unsafe {
-            let hints = (self.library.dupinfo)(std::ptr::null());
+            let hints = (self.library.functions.dupinfo)(std::ptr::null());
             let hints = NonNull::new(hints).ok_or("fi_allocinfo: no memory")?.as_ptr();
             (*hints).caps = sys::RMA | sys::MSG | if atomics { sys::ATOMIC } else { 0 };
             (*hints).mode = sys::CONTEXT | sys::CONTEXT2;
@@ -127,7 +128,7 @@ impl Offers {
             domain.data_progress = sys::PROGRESS_MANUAL;
             domain.resource_mgmt = sys::RM_ENABLED;
             let found = self.library.getinfo(API, hints);
-            (self.library.freeinfo)(hints);
+            (self.library.functions.freeinfo)(hints);
             // None with this order is no error: there may be others.
             found.unwrap_or(std::ptr::null_mut())
         };
@@ -155,7 +156,7 @@ impl Drop for Offers {
     fn drop(&mut self) {
         for list in self.lists.drain(..).filter(|list| !list.is_null()) {
             // SAFETY: from `fi_getinfo`, and no longer used.
-            unsafe { (self.library.freeinfo)(list) };
+            unsafe { (self.library.functions.freeinfo)(list) };
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::promises::{Keys, keeps_order};
 use super::queue::Queue;
 use super::sockets::{self, Connection, Reads};
-use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
+use super::sys::{self, CqMsgEntry, FiAddr, Info, Library};
 use crate::network::message::{MESSAGE, SHORT_MESSAGE};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
@@ -15,6 +15,7 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
+use tombolo_core::library::text_of;
 use tombolo_core::registration::Device;
 use tombolo_core::transport::{Amo, AmoOp, AmoSet};
 
@@ -123,7 +124,7 @@ impl Rdm {
         let (tx, endpoint, domain) =
             unsafe { (&*(*info).tx_attr, &*(*info).ep_attr, &*(*info).domain_attr) };
         // SAFETY: as above.
-        let name = text_of(unsafe { (*(*info).fabric_attr).prov_name });
+        let name = unsafe { text_of((*(*info).fabric_attr).prov_name) };
         let is_over_connections = name.ends_with(";ofi_rxm");
         let closes = is_over_connections && library.closes_connections;
         let is_fragile = closes && sockets::are_fragile(&name, library.version());
@@ -151,7 +152,8 @@ impl Rdm {
         // SAFETY: objects are made in the order in which they depend on each other, each from those
         // before it; a failure leaves the rest null, and `Drop` closes what there is.
         unsafe {
-            let made = (library.fabric)((*info).fabric_attr, &raw mut rdm.fabric, null_mut());
+            let made =
+                (library.functions.fabric)((*info).fabric_attr, &raw mut rdm.fabric, null_mut());
             rdm.check("fi_fabric", made)?;
             let make = (*(*rdm.fabric).ops).domain;
             let made = make(rdm.fabric, info, &raw mut rdm.domain, null_mut());

@@ -15,17 +15,16 @@ mod endpoint;
 mod hosts;
 mod local;
 mod network;
-mod random;
 mod settings;
 
 use endpoint::{Held, UnorderedEndpoint};
 use hosts::Files;
 use network::Network;
-use random::Random;
 use settings::UnorderedSettings;
 use std::sync::Arc;
 use tombolo_core::config::Table;
 use tombolo_core::error::{Error, Result};
+use tombolo_core::random::Random;
 use tombolo_core::transport::{
     AmoOp, AmoSet, Capabilities, Endpoint, Job, Progress, Segment, SegmentKind, Status, Stream,
     Transport,

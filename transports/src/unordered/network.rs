@@ -2,9 +2,9 @@
 //! What is under way, and when it arrives.
 
 use super::local::{Lender, Lent, Local};
-use super::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tombolo_core::random::Random;
 use tombolo_core::transport::{Amo, Blocks, Capabilities, Stream};
 use tombolo_core::{amo, copy};
 

@@ -475,6 +475,7 @@ fn costs(link: &LinkModel, hops: [f64; HOPS]) -> Costs {
 mod tests {
     use super::*;
     use clap::Parser;
+    use tombolo_transports::ntb::port::emulated::Profile;
 
     #[derive(Parser)]
     struct Line {
@@ -518,7 +519,7 @@ mod tests {
     #[test]
     fn two_hosts_exchange_words_and_do_not_wait_for_puts_of_them() {
         let words = ["--operations", "fcollect,alltoall", "--most", "8"];
-        let link = profile("plx8749").expect("a profile").link();
+        let link = Profile::Plx8749.link();
         let (_, rows) = asked(&words).expect("well formed").run(2, link).expect("runs");
         let taken = rows.iter().map(|row| (row.case.operation, row.taken)).collect::<Vec<_>>();
         assert_eq!(taken, [("fcollect", "exchange"), ("alltoall", "exchange")]);
@@ -527,7 +528,7 @@ mod tests {
     #[test]
     fn two_hosts_with_processors_for_both_links_use_both() {
         let words = ["--operations", "broadcast,fcollect,alltoall", "--most", "1048576"];
-        let link = profile("plx8749").expect("a profile").link();
+        let link = Profile::Plx8749.link();
         let (_, rows) = asked(&words).expect("well formed").run(2, link).expect("runs");
         let rate = link.raw_rate(tlp_bytes(&link, Writer::Dma));
         for row in rows.iter().filter(|row| row.case.bytes == 1 << 20) {

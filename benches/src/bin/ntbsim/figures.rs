@@ -8,10 +8,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use tombolo_core::sizes::size;
 use tombolo_transports::ntb::sim::{Breakdown, Operation, Pattern, Prototype, Writer, tlp_bytes};
 
 use crate::base;
-use crate::plot::{Band, Curve, Plot, size};
+use crate::plot::{Band, Curve, Plot};
 use crate::targets::{play, single, stream};
 
 const SIZES: [usize; 9] = [4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1 << 20];
@@ -85,7 +86,7 @@ fn efficiency(page: &mut Page<'_>) -> Result<(), String> {
         }
         let share = |share: Option<f64>| format!("{:.1} %", share.unwrap_or(0.0) * 100.0);
         page.row(&[
-            &size(bytes as f64),
+            &size(bytes as u64),
             &format!("{:.0}", dma.throughput_gbs * 1000.0),
             &share(dma.of_ceiling),
             &format!("{:.0}", cpu.throughput_gbs * 1000.0),
@@ -117,7 +118,7 @@ fn all_to_neighbours(page: &mut Page<'_>) -> Result<(), String> {
     page.row(&["size", "3 hosts", "of raw", "4 hosts", "of raw", "5 hosts", "of raw"]);
     page.rule(7);
     for bytes in SIZES {
-        let mut cells = vec![size(bytes as f64)];
+        let mut cells = vec![size(bytes as u64)];
         for hosts in 3..=5u16 {
             let mut case = base(hosts, Pattern::Neighbour(1), Operation::Put, WRITER);
             case.workload.size = bytes;
@@ -296,7 +297,7 @@ fn turn_around(page: &mut Page<'_>) -> Result<(), String> {
     let prototype = prototype();
     let mut curves = Vec::new();
     for bytes in [4096usize, 65536, 1 << 20] {
-        let name = size(bytes as f64);
+        let name = size(bytes as u64);
         let mut ring = Curve { name: format!("ring, {name}"), points: Vec::new() };
         let mut old = Curve { name: format!("prototype, {name}"), points: Vec::new() };
         let mut before: Option<[f64; 3]> = None;
@@ -359,7 +360,7 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
     let mut curve = Curve { name: "8-byte put, farthest host".into(), points: Vec::new() };
     for hosts in [2u16, 3, 4, 8, 16, 32, 64] {
         let hops = hosts / 2;
-        let single = single(Writer::Cpu, hosts, hops, 8, 1)? / 1000.0;
+        let single = single(Writer::Cpu, hosts, Pattern::Pair(hops), 8, 1)? / 1000.0;
         let mut cells = [hosts.to_string(), hops.to_string(), format!("{single:.2}")].to_vec();
         for (writer, threads) in
             [(Writer::Cpu, 1), (Writer::Cpu, 4), (Writer::Dma, 1), (Writer::Dma, 2)]
@@ -393,18 +394,13 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
 /// only. Ours would take the short way: a target as many hops off in a larger ring has none.
 fn one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
-    single(WRITER, 2 * far + 1, far, bytes, lanes)
+    single(WRITER, 2 * far + 1, Pattern::Pair(far), bytes, lanes)
 }
 
 /// The same while all hosts send, in the same sense round the ring.
 fn all_one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
-    let mut case = base(2 * far + 1, Pattern::Neighbour(far), Operation::Put, WRITER);
-    case.lanes = lanes;
-    case.workload.size = bytes;
-    case.workload.count = 20;
-    case.workload.depth = 1;
-    Ok(play(&case)?.latency.mean_ns as f64)
+    single(WRITER, 2 * far + 1, Pattern::Neighbour(far), bytes, lanes)
 }
 
 fn prototype() -> Prototype {

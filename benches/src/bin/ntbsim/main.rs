@@ -32,9 +32,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use tombolo_transports::ntb::port::emulated::Profile;
 use tombolo_transports::ntb::ring::{Config, Geometry};
 use tombolo_transports::ntb::sim::{
-    Faults, HostModel, Operation, Pattern, Profile, Simulation, Workload, Writer, run,
+    Faults, HostModel, Operation, Pattern, Simulation, Workload, Writer, run,
 };
 
 /// Runs the NTB ring protocol on simulated hosts under virtual time.
@@ -285,7 +286,7 @@ fn base(hosts: u16, pattern: Pattern, operation: Operation, writer: Writer) -> S
         pes: 1,
         lanes: 1,
         config,
-        link: profile("plx8749").expect("the default profile exists").link(),
+        link: Profile::Plx8749.link(),
         host: HostModel::desktop(writer),
         sleepers: false,
         workload: Workload { pattern, operation, size: 65536, count: 100, depth: 8 },
@@ -298,8 +299,9 @@ fn base(hosts: u16, pattern: Pattern, operation: Operation, writer: Writer) -> S
 }
 
 fn profile(name: &str) -> Result<Profile, String> {
-    Profile::find(name)
-        .ok_or_else(|| format!("'{name}': expected plx8749, intel-gen3 or switchtec"))
+    let found = Profile::ALL.into_iter().find(|profile| profile.name() == name);
+    let [first, second, third] = Profile::ALL.map(Profile::name);
+    found.ok_or_else(|| format!("'{name}': expected {first}, {second} or {third}"))
 }
 
 #[cfg(test)]

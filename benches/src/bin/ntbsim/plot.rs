@@ -5,6 +5,7 @@ use std::error::Error;
 use std::path::Path;
 
 use plotters::prelude::*;
+use tombolo_core::sizes::size;
 
 /// A named curve.
 pub struct Curve {
@@ -52,7 +53,7 @@ impl Plot {
             .y_label_area_size(64)
             .build_cartesian_2d(low..high, 0.0..top)?;
         let label = |x: &f64| {
-            if self.log_x { size(x.exp2()) } else { format!("{x:.0}") }
+            if self.log_x { size(x.exp2().round() as u64) } else { format!("{x:.0}") }
         };
         chart
             .configure_mesh()
@@ -87,14 +88,5 @@ impl Plot {
             .draw()?;
         area.present()?;
         Ok(())
-    }
-}
-
-/// A number of bytes for people.
-pub fn size(bytes: f64) -> String {
-    match bytes {
-        b if b >= 1_048_576.0 => format!("{:.0} MiB", b / 1_048_576.0),
-        b if b >= 1024.0 => format!("{:.0} KiB", b / 1024.0),
-        b => format!("{b:.0} B"),
     }
 }

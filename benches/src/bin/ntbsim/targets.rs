@@ -23,7 +23,7 @@ pub fn check() -> Result<(), String> {
             missed += line(&what, least, reached, reached >= least);
         }
         for hops in 1..=5 {
-            let time = single(writer, 11, hops, 1 << 20, 1)?;
+            let time = single(writer, 11, Pattern::Pair(hops), 1 << 20, 1)?;
             let ratio = time / cut_through_ns(writer, 1 << 20, hops);
             let what =
                 format!("1 MiB over {hops} hops with acknowledgement: x cut-through formula");
@@ -48,8 +48,8 @@ pub fn check() -> Result<(), String> {
 /// How the turn-around grows from 1 hop to 5, against what a hop adds by itself: its wire time for
 /// the chunk that is not overlapped, propagation both ways, and two relays.
 fn growth(writer: Writer, size: usize) -> Result<u32, String> {
-    let first = single(writer, 11, 1, size, 1)?;
-    let last = single(writer, 11, 5, size, 1)?;
+    let first = single(writer, 11, Pattern::Pair(1), size, 1)?;
+    let last = single(writer, 11, Pattern::Pair(5), size, 1)?;
     let added = (last - first) / 4.0;
     let chunk = size.min(8192) as u64;
     let case = base(2, Pattern::Pair(1), Operation::Put, writer);
@@ -78,15 +78,15 @@ pub fn stream(writer: Writer, size: usize, lanes: u16) -> Result<Report, String>
     play(&case)
 }
 
-/// Mean time of single puts with acknowledgement over `hops` hops of a ring of `hosts`.
+/// Mean time of puts with acknowledgement in a ring of `hosts`, one at a time.
 pub fn single(
     writer: Writer,
     hosts: u16,
-    hops: u16,
+    pattern: Pattern,
     size: usize,
     lanes: u16,
 ) -> Result<f64, String> {
-    let mut case = base(hosts, Pattern::Pair(hops), Operation::Put, writer);
+    let mut case = base(hosts, pattern, Operation::Put, writer);
     case.lanes = lanes;
     case.workload.size = size;
     case.workload.count = 20;

@@ -4,14 +4,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tombolo_transports::ntb::port::emulated::Profile;
 use tombolo_transports::ntb::ring::choose::{Choice, Overrides, Resources, choose};
 use tombolo_transports::ntb::ring::{Class, Config, Geometry};
 use tombolo_transports::ntb::sim::{
     Faults, HostModel, Operation, Pattern, Simulation, Workload, Writer, costs, run,
 };
-
-use crate::profile;
 
 /// Chosen settings shall reach so much of the best found.
 const TARGET: f64 = 0.95;
@@ -21,10 +20,15 @@ const SLOTS: [u32; 5] = [8, 16, 32, 64, 128];
 /// The most that a lane of the search takes from a window.
 const REGION_BYTES_MAX: usize = 5 << 20;
 
+fn by_name<S: Serializer>(profile: &Profile, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(profile.name())
+}
+
 /// A ring to choose for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Setup {
-    profile: &'static str,
+    #[serde(serialize_with = "by_name")]
+    profile: Profile,
     pub(crate) writer: Writer,
     hosts: u16,
     /// Bytes of the window that the PE's lanes share.
@@ -123,10 +127,15 @@ pub fn tune(json: bool) -> Result<(), String> {
 }
 
 pub(crate) fn setups() -> Vec<Setup> {
-    let base =
-        Setup { profile: "plx8749", writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
+    let base = Setup {
+        profile: Profile::Plx8749,
+        writer: Writer::Cpu,
+        hosts: 3,
+        window: 64 << 20,
+        cores: 1,
+    };
     let mut setups = Vec::new();
-    for profile in ["plx8749", "intel-gen3"] {
+    for profile in [Profile::Plx8749, Profile::IntelGen3] {
         for writer in [Writer::Cpu, Writer::Dma] {
             for hosts in [2, 3, 7] {
                 setups.push(Setup { profile, writer, hosts, ..base });
@@ -134,7 +143,7 @@ pub(crate) fn setups() -> Vec<Setup> {
         }
     }
     // Another Gen4 link is as the Gen3 link of twice the width: one of it is enough.
-    setups.push(Setup { profile: "switchtec", hosts: 4, ..base });
+    setups.push(Setup { profile: Profile::Switchtec, hosts: 4, ..base });
     for writer in [Writer::Cpu, Writer::Dma] {
         setups.push(Setup { writer, hosts: 16, ..base });
         setups.push(Setup { writer, window: 128 << 10, ..base });
@@ -212,7 +221,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
 
 /// What is chosen for hosts that cost as `host` does.
 pub(crate) fn chosen(setup: &Setup, host: &HostModel) -> Result<Choice, String> {
-    let link = profile(setup.profile)?.link();
+    let link = setup.profile.link();
     let costs = costs(&link, host);
     let room = |lanes: usize| setup.window / lanes.next_power_of_two();
     let resources = Resources { hosts: setup.hosts, cores: setup.cores, room: &room };
@@ -277,7 +286,7 @@ pub(crate) fn reached(
         pes: 1,
         lanes,
         config,
-        link: profile(setup.profile)?.link(),
+        link: setup.profile.link(),
         host,
         sleepers: false,
         workload: Workload { pattern, operation, size, count, depth },
@@ -300,7 +309,8 @@ fn print(part: &Part) {
     let chosen = part.lines[0].chosen.settings;
     let (compromise, most) = part.compromise;
     say!(
-        "\n{profile}, {writer:?} copies, {hosts} hosts, window {} KiB, cores of a PE: {cores}",
+        "\n{}, {writer:?} copies, {hosts} hosts, window {} KiB, cores of a PE: {cores}",
+        profile.name(),
         window >> 10
     );
     say!("chosen {}: {}", show(chosen), part.why);
@@ -343,12 +353,17 @@ mod tests {
     /// A part of the table that takes seconds. In a small window nothing suits all loads.
     #[test]
     fn choices_are_close_to_the_best_that_a_search_finds() {
-        let base =
-            Setup { profile: "plx8749", writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
+        let base = Setup {
+            profile: Profile::Plx8749,
+            writer: Writer::Cpu,
+            hosts: 3,
+            window: 64 << 20,
+            cores: 1,
+        };
         let setups = [
             Setup { hosts: 7, ..base },
             Setup { writer: Writer::Dma, hosts: 5, ..base },
-            Setup { profile: "intel-gen3", ..base },
+            Setup { profile: Profile::IntelGen3, ..base },
             Setup { window: 128 << 10, ..base },
             Setup { cores: 3, ..base },
         ];

@@ -4,6 +4,7 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tombolo_core::process::is_ignored;
 
 static WANTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -28,14 +29,4 @@ pub fn catch() -> std::io::Result<()> {
 /// Whether the user wants to end.
 pub fn wanted() -> bool {
     WANTED.get().is_some_and(|wanted| wanted.load(Ordering::Relaxed))
-}
-
-fn is_ignored(signal: i32) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks for the current action only; an all-zero `sigaction` is a valid value.
-    let action = unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
-        action.assume_init()
-    };
-    action.sa_sigaction == libc::SIG_IGN
 }

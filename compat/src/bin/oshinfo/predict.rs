@@ -6,6 +6,7 @@ use crate::measure::{measure, settle};
 use tombolo::describe::count;
 use tombolo::tools::Session;
 use tombolo_core::World;
+use tombolo_core::sizes;
 use tombolo_core::wait::usable_cpus;
 use tombolo_selector::cache;
 use tombolo_selector::class::Class;
@@ -24,7 +25,7 @@ const PES_MAX: usize = 1024;
 const UNKNOWN: &str = "PEs so far apart were never measured: start a job with PEs like these first";
 
 fn ways(options: &Options) -> Vec<By> {
-    options.by.map_or(By::ALL.map(|(_, by)| by).to_vec(), |by| vec![by])
+    options.by.map_or(By::ALL.to_vec(), |by| vec![by])
 }
 
 fn sizes(options: &Options) -> Vec<u64> {
@@ -54,7 +55,7 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     );
     ways.iter().for_each(|by| text += &format!("  {:>10}  {:20}", by.to_string(), "90 % range"));
     for bytes in sizes(options) {
-        text += &format!("\n  {:>10}", report::size(bytes));
+        text += &format!("\n  {:>10}", sizes::size(bytes));
         for by in &ways {
             let estimate = pattern::predict(tuning, &layout, pattern, *by, bytes).ok_or(UNKNOWN)?;
             text += &format!("  {:>10}  {:20}", report::time(estimate.ns), within(&estimate));
@@ -127,7 +128,7 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
             errors.extend(error.map(f64::abs));
             held.extend(predicted.and_then(|estimate| estimate.holds(measured)));
             rows += &row(
-                &report::size(bytes),
+                &sizes::size(bytes),
                 &by.to_string(),
                 &report::time(measured),
                 &predicted.map_or("unknown".into(), |estimate| report::time(estimate.ns)),

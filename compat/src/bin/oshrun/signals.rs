@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
-use tombolo_core::process::{Stat, is_of_no_process};
+use tombolo_core::process::{Stat, is_ignored, is_of_no_process};
 
 /// Signals that are passed on to the PEs and do nothing else.
 const PASSED_ON: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
@@ -59,7 +59,7 @@ fn wanted() -> SigSet {
     wanted.extend([Signal::SIGCHLD, Signal::SIGQUIT, Signal::SIGTSTP]);
     wanted.extend(PASSED_ON);
     // What was ignored when we started (nohup, a script's background job) stays ignored.
-    wanted.extend(INTERRUPTS.into_iter().filter(|signal| !is_ignored(*signal)));
+    wanted.extend(INTERRUPTS.into_iter().filter(|signal| !is_ignored(*signal as i32)));
     wanted
 }
 
@@ -132,16 +132,6 @@ impl Signals {
             }
         }
     }
-}
-
-fn is_ignored(signal: Signal) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks for the current action only; an all-zero `sigaction` is a valid value.
-    let action = unsafe {
-        libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr());
-        action.assume_init()
-    };
-    action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Becomes readable when a process ends, whosever child it is.

@@ -4,8 +4,9 @@
 //! The layouts are part of the library's binary interface, whose version is in its name. They are
 //! those of the header of PMIx 4.2.
 
+use crate::foreign_functions;
+use crate::library::{Loaded, Scope};
 use crate::memory::statics;
-use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,32 +117,22 @@ type OnEvent = extern "C" fn(
     *mut c_void,
 );
 
-/// The functions.
-pub struct Library {
-    init: unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int,
-    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
-    commit: unsafe extern "C" fn() -> c_int,
-    fence_nb:
-        unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OnFence, *mut c_void) -> c_int,
-    get: unsafe extern "C" fn(
-        *const Proc,
-        *const c_char,
-        *const Info,
-        usize,
-        *mut *mut Value,
-    ) -> c_int,
-    abort: unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> c_int,
-    finalize: unsafe extern "C" fn(*const Info, usize) -> c_int,
-    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
-    register: unsafe extern "C" fn(
-        *mut c_int,
-        usize,
-        *mut Info,
-        usize,
-        OnEvent,
-        *mut c_void,
-        *mut c_void,
-    ),
+foreign_functions! {
+    /// The functions.
+    pub struct Library {
+        init = c"PMIx_Init": fn(*mut Proc, *mut Info, usize) -> c_int;
+        put = c"PMIx_Put": fn(u8, *const c_char, *mut Value) -> c_int;
+        commit = c"PMIx_Commit": fn() -> c_int;
+        fence_nb = c"PMIx_Fence_nb":
+            fn(*const Proc, usize, *const Info, usize, OnFence, *mut c_void) -> c_int;
+        get = c"PMIx_Get":
+            fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+        abort = c"PMIx_Abort": fn(c_int, *const c_char, *mut Proc, usize) -> c_int;
+        finalize = c"PMIx_Finalize": fn(*const Info, usize) -> c_int;
+        error_string = c"PMIx_Error_string": fn(c_int) -> *const c_char;
+        register = c"PMIx_Register_event_handler":
+            fn(*mut c_int, usize, *mut Info, usize, OnEvent, *mut c_void, *mut c_void);
+    }
 }
 
 /// The connection to the launcher is gone.
@@ -165,32 +156,13 @@ impl Library {
         if statics::is_statically_linked() {
             return Err("a statically linked program cannot load libraries".into());
         }
-        // SAFETY: what a well-kept library does when it is loaded has no preconditions. Its own
-        // plug-ins look for its symbols, which is why they are global.
-        let opened = unsafe { Opened::open(Some(NAME), RTLD_LAZY | RTLD_GLOBAL) };
-        let opened = opened.map_err(|e| match std::error::Error::source(&e) {
-            Some(source) => source.to_string(),
-            None => e.to_string(),
-        })?;
-        macro_rules! find {
-            ($name:literal) => {
-                // SAFETY: the types of the fields are the prototypes in the library's header.
-                *unsafe { opened.get($name) }.map_err(|e| e.to_string())?
-            };
+        // Its own plug-ins look for its symbols, which is why they are global.
+        // SAFETY: what a well-kept library does when it is loaded has no preconditions, and the types are the
+        // prototypes in its header.
+        unsafe {
+            let library = Loaded::open(NAME, Scope::Global).map_err(|absent| absent.why)?;
+            Library::of(&library)
         }
-        let library = Library {
-            init: find!(b"PMIx_Init\0"),
-            put: find!(b"PMIx_Put\0"),
-            commit: find!(b"PMIx_Commit\0"),
-            fence_nb: find!(b"PMIx_Fence_nb\0"),
-            get: find!(b"PMIx_Get\0"),
-            abort: find!(b"PMIx_Abort\0"),
-            finalize: find!(b"PMIx_Finalize\0"),
-            error_string: find!(b"PMIx_Error_string\0"),
-            register: find!(b"PMIx_Register_event_handler\0"),
-        };
-        std::mem::forget(opened);
-        Ok(library)
     }
 
     /// Connects to the launcher; gives this process.

@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::random::Random;
 use tombolo_core::transport::{AmoOp, Remote, SegmentKind, Status, Stream};
 
 const RAILS: usize = 2;
@@ -341,16 +342,6 @@ fn ends(wires: &Arc<Mutex<Wires>>) -> [End; 2] {
     ends
 }
 
-/// Small numbers that look random.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % below
-    }
-}
-
 fn heap(offset: usize) -> Remote {
     Remote { segment: SegmentKind::Heap, offset }
 }
@@ -359,15 +350,15 @@ fn heap(offset: usize) -> Remote {
 fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
     let wires = Arc::new(Mutex::new(wires));
     let mut ends = ends(&wires);
-    let mut dice = Dice(seed);
-    let victim = dice.throw(2) as usize;
-    let (cut_at, mended_at) = (dice.throw(400), 600 + dice.throw(9000));
+    let mut dice = Random::new(seed);
+    let victim = dice.below(2) as usize;
+    let (cut_at, mended_at) = (dice.below(400), 600 + dice.below(9000));
     let mut steps = 0;
-    let mut step = |ends: &mut [End; 2], dice: &mut Dice| {
+    let mut step = |ends: &mut [End; 2], dice: &mut Random| {
         steps += 1;
         wires.lock().unwrap().is_cut[victim] = (cut_at..mended_at).contains(&steps);
-        let end = &mut ends[dice.throw(2) as usize].engine;
-        if dice.throw(50) == 0 {
+        let end = &mut ends[dice.below(2) as usize].engine;
+        if dice.one_in(50) {
             // As if a quarter of a second had passed.
             end.looked_ns = monotonic_ns() - 250_000_000;
         }
@@ -389,7 +380,7 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
         let mut gets: Vec<(usize, Vec<u8>)> = Vec::with_capacity(old.len());
         let mut at = 0;
         while at < DATA {
-            let len = (1000 + dice.throw(60_000) as usize).min(DATA - at);
+            let len = (1000 + dice.below(60_000) as usize).min(DATA - at);
             let mut status = Status::Again;
             while status == Status::Again {
                 // SAFETY: the source lives until the stream is quiet.
@@ -419,8 +410,8 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
                 step(&mut ends, &mut dice);
             }
             // A get of which the answer carries the data.
-            let len = dice.throw(6000) as usize;
-            let from = dice.throw((KEPT - len) as u64) as usize;
+            let len = dice.below(6000) as usize;
+            let from = dice.below((KEPT - len) as u64) as usize;
             let record = Record::Get { at: heap(DATA + from), len: len as u32 };
             gets.push((from, vec![0xee; len]));
             let result = gets.last_mut().map_or(null_mut(), |(_, place)| place.as_mut_ptr());
@@ -431,7 +422,7 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
                 step(&mut ends, &mut dice);
             }
             // And one of either end of which the answer is not waited for.
-            let from = dice.throw(2) as usize;
+            let from = dice.below(2) as usize;
             let record = Record::Amo { at: heap(LEN - 16), amo, fetch: false };
             let stream = [&stream, &other][from];
             let mut status = Status::Again;
@@ -494,7 +485,7 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
             let memory = ends[1].memory.as_mut_ptr().cast::<u8>();
             memory.copy_from_nonoverlapping(newer.as_ptr(), DATA);
         }
-        for _ in 0..if is_over.0 { 2000 } else { dice.throw(200) } {
+        for _ in 0..if is_over.0 { 2000 } else { dice.below(200) } {
             step(&mut ends, &mut dice);
         }
         if ends[1].bytes(0..DATA) != newer {

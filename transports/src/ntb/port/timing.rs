@@ -26,16 +26,22 @@ impl PcieGen {
     pub const ALL: [PcieGen; 6] =
         [PcieGen::Gen1, PcieGen::Gen2, PcieGen::Gen3, PcieGen::Gen4, PcieGen::Gen5, PcieGen::Gen6];
 
-    /// Bytes per second of one lane, after the line code.
+    /// Bytes per nanosecond of one lane, after the line code.
+    pub fn lane_bytes_per_ns(self) -> f64 {
+        let (bits_per_ns, coded) = match self {
+            PcieGen::Gen1 => (2.5, 0.8),
+            PcieGen::Gen2 => (5.0, 0.8),
+            PcieGen::Gen3 => (8.0, 128.0 / 130.0),
+            PcieGen::Gen4 => (16.0, 128.0 / 130.0),
+            PcieGen::Gen5 => (32.0, 128.0 / 130.0),
+            PcieGen::Gen6 => (64.0, 242.0 / 256.0),
+        };
+        bits_per_ns * coded / 8.0
+    }
+
+    /// The same per second.
     pub fn lane_bytes_per_s(self) -> f64 {
-        match self {
-            PcieGen::Gen1 => 2.5e9 / 10.0,
-            PcieGen::Gen2 => 5e9 / 10.0,
-            PcieGen::Gen3 => 8e9 / 8.0 * 128.0 / 130.0,
-            PcieGen::Gen4 => 16e9 / 8.0 * 128.0 / 130.0,
-            PcieGen::Gen5 => 32e9 / 8.0 * 128.0 / 130.0,
-            PcieGen::Gen6 => 64e9 / 8.0 * 242.0 / 256.0,
-        }
+        self.lane_bytes_per_ns() * 1e9
     }
 }
 
@@ -77,7 +83,7 @@ impl Default for LinkTiming {
             speed: PcieGen::Gen3,
             width: 8,
             max_payload: 256,
-            tlp_overhead: 24,
+            tlp_overhead: LinkTiming::TLP_OVERHEAD,
             dllp_permille: 80,
             propagation_ns: 400,
             read_ns: 1800,
@@ -89,10 +95,18 @@ impl Default for LinkTiming {
 }
 
 impl LinkTiming {
-    /// Payload and overhead bytes per second in one direction.
-    pub fn line_bytes_per_s(&self) -> f64 {
+    /// Framing, sequence, header with a 64-bit address and LCRC of a memory write, bytes.
+    pub const TLP_OVERHEAD: u32 = 24;
+
+    /// Payload and overhead bytes per nanosecond in one direction.
+    pub fn line_bytes_per_ns(&self) -> f64 {
         let share = 1.0 - f64::from(self.dllp_permille) / 1000.0;
-        self.speed.lane_bytes_per_s() * f64::from(self.width) * share
+        self.speed.lane_bytes_per_ns() * f64::from(self.width) * share
+    }
+
+    /// The same per second.
+    pub fn line_bytes_per_s(&self) -> f64 {
+        self.line_bytes_per_ns() * 1e9
     }
 
     /// Time on the wire of `bytes` payload in `tlps` TLPs, picoseconds.

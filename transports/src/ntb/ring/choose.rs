@@ -15,6 +15,7 @@
 
 use super::layout::{Geometry, GeometryError};
 use super::packet::Class;
+use crate::ntb::port::LinkTiming;
 use std::cmp::Reverse;
 
 /// Shortest packet that a transfer is cut into, bytes.
@@ -141,7 +142,7 @@ impl LinkCosts {
         LinkCosts {
             line_rate,
             tlp_bytes: dma.unwrap_or(store_bytes).into(),
-            tlp_overhead: 24.0,
+            tlp_overhead: LinkTiming::TLP_OVERHEAD.into(),
             propagation: 400.0,
             dma: dma.map(|_| (120.0, 1000.0)),
             copy_rate: 11.0,

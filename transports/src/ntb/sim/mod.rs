@@ -31,9 +31,7 @@ mod tests;
 
 pub use faults::{Faults, Incident};
 pub use memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
-pub use model::{
-    HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
-};
+pub use model::{HostModel, LinkModel, Writer, costs, tlp_bytes};
 pub use network::{Direction, Network, PostedWrite, WireTime, Writing};
 pub use program::{Beside, Operation, Pattern, Workload};
 pub use prototype::Prototype;

@@ -103,11 +103,11 @@ impl Prototype {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ntb::sim::PROFILES;
+    use crate::ntb::port::emulated::Profile;
 
     #[test]
     fn it_loses_what_the_published_system_lost() {
-        let prototype = Prototype::new(PROFILES[0].link());
+        let prototype = Prototype::new(Profile::Plx8749.link());
         let share = prototype.throughput(1 << 20, 1) / prototype.raw_throughput(1 << 20);
         assert!((0.75..0.9).contains(&share), "{share}");
         let turn = |hosts: u32, threads| prototype.put_ns(1 << 20, hosts, 0, threads);

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reproducible randomness: the same seed gives the same run on every machine.
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+use tombolo_core::random;
+
+/// The numbers of a seed.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(random::Random);
 
 impl Random {
     /// A generator for a seed.
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(random::Random::new(seed))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.0.bits()
     }
 
-    /// A number below `bound`, which must not be 0.
+    /// A number below `bound`, which must not be 0. Not as [`random::Random::below`] has it: what seeds of the
+    /// simulator mean is recorded.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }

@@ -2,6 +2,7 @@
 //! Simulated worlds: contents, order of magnitude, faults, determinism.
 
 use super::*;
+use crate::ntb::port::emulated::Profile;
 use crate::ntb::ring::{Config, Geometry};
 
 const OPERATIONS: [Operation; 4] =
@@ -15,7 +16,7 @@ fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation 
         pes: 1,
         lanes: 1,
         config: Config::simulated(geometry, false),
-        link: PROFILES[0].link(),
+        link: Profile::Plx8749.link(),
         host: HostModel::desktop(Writer::Cpu),
         sleepers: false,
         workload: Workload { pattern, operation, size: 64, count: 40, depth: 4 },

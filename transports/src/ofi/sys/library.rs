@@ -5,8 +5,10 @@ use super::types::{Fabric, FabricAttr, Info};
 use crate::network::message::SHORT_MESSAGE;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
+use tombolo_core::foreign_functions;
+use tombolo_core::library::{Loaded, Scope, text_of};
 use tombolo_core::process::has_one_thread;
 
 /// Name of the library; its first version that this interface fits is 1.0.
@@ -33,23 +35,24 @@ const PEERS: &str = "FI_UNIVERSE_SIZE";
 /// The least that is told.
 const PEERS_MIN: usize = 8;
 
-/// The functions that the library exports; all others are in the tables of its objects.
+/// The library.
 pub struct Library {
-    getinfo: unsafe extern "C" fn(
-        u32,
-        *const c_char,
-        *const c_char,
-        u64,
-        *const Info,
-        *mut *mut Info,
-    ) -> c_int,
-    pub freeinfo: unsafe extern "C" fn(*mut Info),
-    pub dupinfo: unsafe extern "C" fn(*const Info) -> *mut Info,
-    pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut Fabric, *mut c_void) -> c_int,
-    strerror: unsafe extern "C" fn(c_int) -> *const c_char,
-    version: unsafe extern "C" fn() -> u32,
+    pub functions: Functions,
     /// To remove the address of a peer closes the connection with it, where a provider makes one of its own.
     pub closes_connections: bool,
+}
+
+foreign_functions! {
+    /// The functions that the library exports; all others are in the tables of its objects.
+    pub struct Functions {
+        getinfo = c"fi_getinfo":
+            fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int;
+        pub freeinfo = c"fi_freeinfo": fn(*mut Info);
+        pub dupinfo = c"fi_dupinfo": fn(*const Info) -> *mut Info;
+        pub fabric = c"fi_fabric": fn(*mut FabricAttr, *mut *mut Fabric, *mut c_void) -> c_int;
+        strerror = c"fi_strerror": fn(c_int) -> *const c_char;
+        version = c"fi_version": fn() -> u32;
+    }
 }
 
 /// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner; and what [`Kept`]
@@ -75,30 +78,14 @@ impl Library {
         let one_at_a_time = LOOKING.lock().unwrap_or_else(|e| e.into_inner());
         let kept = Kept::now();
         // SAFETY: the library's constructors are harmless but for what is restored below.
-        let library = unsafe { libloading::Library::new(NAME) };
+        let library = unsafe { Loaded::open(NAME, Scope::Local) };
         kept.restore();
         drop(one_at_a_time);
-        let library = library.map_err(|why| {
-            let why = why.to_string();
-            match why.contains("No such file") {
-                true => format!("{NAME} is not installed (Debian: apt install libfabric1)"),
-                false => format!("{NAME} cannot be loaded: {why}"),
-            }
-        })?;
-        // Other libraries' threads and exit handlers may use it to the end of the process.
-        let library = Box::leak(Box::new(library));
-        // SAFETY: the types are those of the headers; the library is never unloaded.
-        unsafe {
-            Ok(Library {
-                getinfo: symbol(library, c"fi_getinfo")?,
-                freeinfo: symbol(library, c"fi_freeinfo")?,
-                dupinfo: symbol(library, c"fi_dupinfo")?,
-                fabric: symbol(library, c"fi_fabric")?,
-                strerror: symbol(library, c"fi_strerror")?,
-                version: symbol(library, c"fi_version")?,
-                closes_connections: std::env::var_os(CLOSE).is_some_and(|value| value == "1"),
-            })
-        }
+        let library = library.map_err(|why| why.with_remedy("libfabric1"))?;
+        // SAFETY: the types are those of the headers.
+        let functions = unsafe { Functions::of(&library) }?;
+        let closes_connections = std::env::var_os(CLOSE).is_some_and(|value| value == "1");
+        Ok(Library { functions, closes_connections })
     }
 
     /// Calls `fi_getinfo` without node and service.
@@ -111,7 +98,8 @@ impl Library {
         let kept = Kept::now();
         let none = std::ptr::null();
         // SAFETY: by the caller's word; `found` is a place for the result.
-        let status = unsafe { (self.getinfo)(version, none, none, 0, hints, &raw mut found) };
+        let status =
+            unsafe { (self.functions.getinfo)(version, none, none, 0, hints, &raw mut found) };
         kept.restore();
         match status {
             0 => Ok(found),
@@ -122,35 +110,15 @@ impl Library {
     /// What an error number, negative as functions return it or positive, means.
     pub fn error(&self, number: c_int) -> String {
         // SAFETY: gives a constant string for every number.
-        let text = unsafe { (self.strerror)(number.abs()) };
-        text_of(text)
+        unsafe { text_of((self.functions.strerror)(number.abs())) }
     }
 
     /// Version of the library.
     pub fn version(&self) -> (u32, u32) {
         // SAFETY: no arguments.
-        let version = unsafe { (self.version)() };
+        let version = unsafe { (self.functions.version)() };
         (version >> 16, version & 0xffff)
     }
-}
-
-/// A C string of the library; empty for null.
-pub fn text_of(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the library's strings end with a zero and are valid where they are read.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// # Safety
-/// `T` is the symbol's type.
-unsafe fn symbol<T: Copy>(library: &'static libloading::Library, name: &CStr) -> Result<T, String> {
-    // SAFETY: by the caller's word.
-    let found = unsafe { library.get::<T>(name.to_bytes_with_nul()) };
-    found
-        .map(|symbol| *symbol)
-        .map_err(|_| format!("{NAME} has no function {}", name.to_string_lossy()))
 }
 
 /// What libraries behind some providers change in the whole process when they are loaded or first
@@ -202,11 +170,11 @@ mod tests {
         let Some(library) = super::super::installed() else { return };
         // SAFETY: a fresh set of hints, and no result is kept.
         unsafe {
-            let hints = (library.dupinfo)(std::ptr::null());
+            let hints = (library.functions.dupinfo)(std::ptr::null());
             if let Ok(found) = library.getinfo(super::super::version(1, 5), hints) {
-                (library.freeinfo)(found);
+                (library.functions.freeinfo)(found);
             }
-            (library.freeinfo)(hints);
+            (library.functions.freeinfo)(hints);
         }
         let after = now();
         for ((signal, old), (_, new)) in before.handlers.iter().zip(&after.handlers) {

@@ -11,7 +11,7 @@ mod types;
 
 #[cfg(test)]
 pub use library::CLOSE;
-pub use library::{Library, text_of};
+pub use library::Library;
 pub use types::*;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
+use tombolo_core::random::Random;
 use tombolo_core::route::Routes;
 
 const ROUTINE: &str = "oshperf routes";
@@ -158,11 +159,9 @@ impl<'a> Place<'a> {
 /// All of `count`, in an order that is another one in every turn.
 fn order(count: usize, turn: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    // Numerical Recipes' linear congruential generator: any mixture will do.
-    let mut random = turn as u32;
+    let mut random = Random::new(turn as u64);
     for left in (1..count).rev() {
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        order.swap(left, (random >> 16) as usize % (left + 1));
+        order.swap(left, random.below(left as u64 + 1) as usize);
     }
     order
 }

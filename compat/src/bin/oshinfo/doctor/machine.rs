@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use tombolo_selector::report::size;
+use tombolo_core::library::{Loaded, Scope};
+use tombolo_core::sizes::size;
 
 /// Where libraries are looked for below a root directory.
 const LIBRARIES: [&str; 9] = [
@@ -124,23 +125,9 @@ impl Machine {
             let found = LIBRARIES.iter().any(|dir| self.path(dir).join(name).exists());
             return if found { Ok(()) } else { Err(format!("{name} is not installed")) };
         }
-        let text = std::ffi::CString::new(name).map_err(|e| e.to_string())?;
         // SAFETY: constructors of libraries that are made to be loaded this way; it stays loaded.
-        let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        if !handle.is_null() {
-            return Ok(());
-        }
-        // SAFETY: describes the failure just above; no other thread loads libraries.
-        let why = unsafe { libc::dlerror() };
-        let why = match why.is_null() {
-            true => "unknown reason".to_owned(),
-            // SAFETY: a string of the C library that is valid until the next such call.
-            false => unsafe { std::ffi::CStr::from_ptr(why) }.to_string_lossy().into_owned(),
-        };
-        match why.contains("No such file") {
-            true => Err(format!("{name} is not installed")),
-            false => Err(format!("{name} cannot be loaded: {why}")),
-        }
+        let loaded = unsafe { Loaded::open(name, Scope::Local) };
+        loaded.map(drop).map_err(|why| why.to_string())
     }
 
     /// The program of this name: in `PATH` on this machine, in the usual places of another.

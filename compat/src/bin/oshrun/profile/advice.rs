@@ -2,8 +2,8 @@
 //! Settings that would help, each with the measurement behind it.
 
 use super::summary::{Summary, time};
+use tombolo_core::sizes::size;
 use tombolo_core::wait::Reason;
-use tombolo_selector::report::size;
 
 /// Shares of all threads' time below which nothing is said.
 const SHARE: f64 = 0.05;

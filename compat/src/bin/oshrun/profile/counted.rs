@@ -296,7 +296,7 @@ impl Counted {
             // Named by what took most of it, as others are.
             let most = Reason::ALL.into_iter().max_by_key(|reason| waits[*reason as usize]);
             let routine = self.names[usize::from(event.name)][0].clone();
-            let way = most.unwrap_or(reason).words().to_owned();
+            let way = most.unwrap_or(reason).name().to_owned();
             event.name = self.names.len() as u16;
             self.names.push([routine, way, String::new()]);
             event.peer = peer(word(Pending::WaitPeer));

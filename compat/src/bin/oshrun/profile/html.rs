@@ -5,7 +5,8 @@ use super::advice::advice;
 use super::counted::End;
 use super::summary::{Pair, Summary, Usage, time};
 use std::fmt::Write;
-use tombolo_selector::report::{escape, size};
+use tombolo_core::sizes::size;
+use tombolo_selector::report::escape;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884;--bar:#3b7dd8;--cell:59,125,216}\

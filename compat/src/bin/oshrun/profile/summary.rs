@@ -4,8 +4,8 @@
 use super::counted::{Counted, End};
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
+use tombolo_core::sizes::size;
 use tombolo_core::wait::Reason;
-use tombolo_selector::report::size;
 
 /// What a job has counted.
 pub struct Summary {
@@ -146,7 +146,7 @@ impl Summary {
         let wait = |reason: Reason| {
             let all = counted.iter().map(|counted| counted.waits[reason as usize]);
             let (number, ns) = all.fold((0, 0.0), |sum, [n, ns]| (sum.0 + n, sum.1 + ns as f64));
-            (reason.words(), number, ns / 1e9)
+            (reason.name(), number, ns / 1e9)
         };
         let mut waits: Vec<_> =
             Reason::ALL.map(wait).into_iter().filter(|wait| wait.1 > 0).collect();
@@ -179,7 +179,7 @@ impl Summary {
     /// Seconds blocked for a reason in waits that came to an end. Of those that did not, nothing tells whether they
     /// would have.
     pub fn waited(&self, reason: Reason) -> f64 {
-        let wait = self.waits.iter().find(|wait| wait.0 == reason.words());
+        let wait = self.waits.iter().find(|wait| wait.0 == reason.name());
         wait.map_or(0.0, |wait| (wait.2 - self.endless[reason as usize]).max(0.0))
     }
 

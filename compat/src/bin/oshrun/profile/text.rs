@@ -5,7 +5,7 @@ use super::advice::advice;
 use super::counted::End;
 use super::summary::{Pair, Summary, time};
 use std::fmt::Write;
-use tombolo_selector::report::size;
+use tombolo_core::sizes::size;
 
 /// PEs up to which the whole matrix is shown.
 const MATRIX: usize = 12;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
+use tombolo_core::random::Random;
 
 /// Puts of a round, and the longest.
 const PUTS: usize = 8;
@@ -28,15 +29,6 @@ enum Trouble {
     Gone,
     /// All that is written arrives late.
     Held,
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) as usize % end
-    }
 }
 
 /// A test that hangs fails.
@@ -69,11 +61,12 @@ type Make = fn() -> (Vec<Link>, Vec<Stop>);
 fn put_over_a_troubled_link(make: Make, settings: Settings, trouble: Trouble, seed: u64) {
     let (links, _engines) = make();
     let ports = ports_of(&links);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
+    let mut below = |limit: usize| random.below(limit as u64) as usize;
     // The side that puts: the right port of host 0 or the left port of host 1, which are neighbours.
-    let side = random.below(2);
-    let lens: Vec<usize> = (0..PUTS).map(|_| 1 + random.below(BYTES_MAX)).collect();
-    let first = random.below(PUTS);
+    let side = below(2);
+    let lens: Vec<usize> = (0..PUTS).map(|_| 1 + below(BYTES_MAX)).collect();
+    let first = below(PUTS);
     let cable = Arc::clone(&links[0].1);
     run(ports, settings, |world, _| {
         let context = world.context();

@@ -77,7 +77,7 @@ impl LinkConfig {
         let small = |index: usize| u32::try_from(words[index]).map_err(|_| broken("number"));
         let profile = Profile::ALL.into_iter().find(|p| *p as u64 == words[2]);
         let profile = profile.ok_or_else(|| broken("profile"))?;
-        let speed = [Speed::Direct, Speed::Modelled].into_iter().find(|s| *s as u64 == words[3]);
+        let speed = Speed::ALL.into_iter().find(|s| *s as u64 == words[3]);
         let write_combining = [WriteCombining::InOrder, WriteCombining::Adversarial];
         let write_combining = write_combining.into_iter().find(|w| *w as u64 == words[4]);
         let generation = PcieGen::ALL.into_iter().find(|g| *g as u64 == words[7]);

@@ -1,41 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hardware that an emulated port takes after.
 
-use crate::ntb::port::{
-    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Window,
-};
-use std::fmt;
-use std::str::FromStr;
+use crate::ntb::port::{Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Window};
 
-/// Rules of alignment, doorbells and registers, after a family of bridges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Profile {
-    /// PLX PEX8749 and relatives: A-LUT slots, no limit register, one doorbell vector that fires on
-    /// leaving zero, 8 scratchpads, registers reset when the link goes down, DMA.
-    #[default]
-    Plx8749 = 0,
-    /// Intel Xeon, third generation: limit registers, a vector for each of 32 doorbells, 16
-    /// scratchpads.
-    IntelGen3 = 1,
-    /// Microchip Switchtec: naturally aligned power-of-two translations, 28 doorbells on one level
-    /// vector, scratchpads kept in a window.
-    Switchtec = 2,
+tombolo_core::choice! {
+    /// Rules of alignment, doorbells and registers, after a family of bridges.
+    #[derive(Default)]
+    #[repr(u64)]
+    Profile {
+        /// PLX PEX8749 and relatives: A-LUT slots, no limit register, one doorbell vector that fires on
+        /// leaving zero, 8 scratchpads, registers reset when the link goes down, DMA.
+        #[default]
+        Plx8749 = "plx8749",
+        /// Intel Xeon, third generation: limit registers, a vector for each of 32 doorbells, 16
+        /// scratchpads.
+        IntelGen3 = "intel-gen3",
+        /// Microchip Switchtec: naturally aligned power-of-two translations, 28 doorbells on one level
+        /// vector, scratchpads kept in a window.
+        Switchtec = "switchtec",
+    }
 }
 
 impl Profile {
-    /// All profiles.
-    pub const ALL: [Profile; 3] = [Profile::Plx8749, Profile::IntelGen3, Profile::Switchtec];
-
-    /// The name people use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Profile::Plx8749 => "plx8749",
-            Profile::IntelGen3 => "intel-gen3",
-            Profile::Switchtec => "switchtec",
-        }
-    }
-
     /// Sizes of the windows unless asked otherwise: one for rings, one for direct access.
     pub fn window_sizes(self) -> [u64; 2] {
         match self {
@@ -127,45 +113,16 @@ impl Profile {
     }
 }
 
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Profile {
-    type Err = PortError;
-
-    fn from_str(name: &str) -> Result<Profile, PortError> {
-        Profile::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| {
-            let known = Profile::ALL.map(Profile::name).join(", ");
-            PortError::Invalid(format!("no NTB profile is called '{name}'; there are {known}"))
-        })
-    }
-}
-
-/// Whether time is modelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Speed {
-    /// As fast as memory allows.
-    #[default]
-    Direct = 0,
-    /// At the pace of [`LinkTiming`](crate::ntb::port::LinkTiming), by the clock on the wall.
-    Modelled = 1,
-}
-
-impl FromStr for Speed {
-    type Err = PortError;
-
-    fn from_str(name: &str) -> Result<Speed, PortError> {
-        match name {
-            "direct" => Ok(Speed::Direct),
-            "modelled" => Ok(Speed::Modelled),
-            _ => Err(PortError::Invalid(format!(
-                "no NTB speed is called '{name}'; there are direct, modelled"
-            ))),
-        }
+tombolo_core::choice! {
+    /// Whether time is modelled.
+    #[derive(Default)]
+    #[repr(u64)]
+    Speed {
+        /// As fast as memory allows.
+        #[default]
+        Direct = "direct",
+        /// At the pace of [`LinkTiming`](crate::ntb::port::LinkTiming), by the clock on the wall.
+        Modelled = "modelled",
     }
 }
 
@@ -178,18 +135,4 @@ pub enum WriteCombining {
     InOrder = 0,
     /// Through ten line buffers that drain in random order until a flush: finds missing flushes.
     Adversarial = 1,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn profiles_are_found_by_their_names() {
-        for profile in Profile::ALL {
-            assert_eq!(profile.name().parse::<Profile>().unwrap(), profile);
-        }
-        let error = "plx".parse::<Profile>().unwrap_err().to_string();
-        assert!(error.contains("plx8749"), "{error}");
-    }
 }

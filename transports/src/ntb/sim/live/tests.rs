@@ -10,8 +10,9 @@ use tombolo_core::transport::{
 };
 
 use super::{LiveRing, LiveSetup, spend_ns};
+use crate::ntb::port::emulated::Profile;
 use crate::ntb::ring::{Config, Geometry};
-use crate::ntb::sim::{HostModel, PROFILES, Writer};
+use crate::ntb::sim::{HostModel, Writer};
 
 const HOSTS: u16 = 4;
 const WORDS: usize = 4096;
@@ -19,7 +20,7 @@ const WORDS: usize = 4096;
 fn ring() -> LiveRing {
     let geometry = Geometry::new(8192, [32, 32, 64]).expect("sound");
     let config = Config::simulated(geometry, false);
-    let (link, host) = (PROFILES[0].link(), HostModel::desktop(Writer::Dma));
+    let (link, host) = (Profile::Plx8749.link(), HostModel::desktop(Writer::Dma));
     let setup = LiveSetup { hosts: HOSTS, lanes: 1, config, link, host, seed: 1 };
     LiveRing::new(setup).expect("a ring")
 }
@@ -103,12 +104,12 @@ fn one_way_beside_ns(to: usize, words: usize, steps: usize) -> f64 {
 #[test]
 fn puts_take_the_time_of_their_links() {
     let [near, far] = [1, 2].map(|to| one_way_ns(to, 1));
-    let propagation = PROFILES[0].link().propagation_ns as f64;
+    let propagation = Profile::Plx8749.link().propagation_ns as f64;
     assert!(near > propagation && near < 4.0 * propagation, "{near} ns");
     assert!(far > near + propagation && far < 3.0 * near, "{near} and {far} ns");
     // The model is the same for both ways round.
     assert!((one_way_ns(3, 1) - near).abs() < 0.2 * near);
-    let wire = (WORDS * 8) as f64 / PROFILES[0].link().raw_rate(256);
+    let wire = (WORDS * 8) as f64 / Profile::Plx8749.link().raw_rate(256);
     let long = one_way_ns(1, WORDS);
     assert!(long > wire && long < 2.0 * wire + 4.0 * propagation, "{long} ns, wire {wire} ns");
 }
