@@ -210,9 +210,14 @@ impl World {
     /// After a transport failed: returns if puts (or gets) have another way, else ends the job.
     #[cold]
     fn another_way(&self, index: u8, pe: usize, target: Remote, get: bool, routine: &'static str) {
-        if !self.drop_channel(index, pe, target.segment, get, routine) {
-            self.abort_lost(routine, pe);
+        if self.drop_channel(index, pe, target.segment, get, routine) {
+            return;
         }
+        if !self.is_lost(pe) && !self.transports().iter().any(|t| t.has_given_up(pe)) {
+            let what = "no transport that is left carries out this operation on";
+            self.stop_job(routine, format_args!("{what} PE {pe}; the warnings above say why"));
+        }
+        self.abort_lost(routine, pe);
     }
 
     /// Copies `len` bytes from symmetric `source` at `pe` to `dest`. Non-blocking gets are complete
@@ -398,12 +403,21 @@ impl World {
                         mode == Mode::Blocking && len >= routes.zero_copy[target.segment as usize];
                     let stream = if waits { &own } else { shared };
                     let blocking = mode == Mode::Blocking && !waits;
-                    self.until_accepted(routine, pe, || {
+                    let accepted = self.accepted(routine, pe, || {
                         // SAFETY: the caller vouches for the source.
                         unsafe {
                             peer.endpoint.put_signal(stream, target, source, len, signal, blocking)
                         }
                     });
+                    if !accepted && !self.is_dropped(target, pe) {
+                        self.another_way(index, pe, target, false, routine);
+                        // SAFETY: the same call once more, by another channel.
+                        return unsafe {
+                            self.put_signal(
+                                context, dest, source, len, word, value, op, pe, mode, routine,
+                            )
+                        };
+                    }
                     if waits {
                         self.until_quiet(index, stream, routine, pe);
                     }
@@ -506,8 +520,12 @@ impl World {
                 continue;
             }
             let done = || {
-                transport.quiet(stream) != Status::Pending
-                    || endpoints.clone().all(|endpoint| endpoint.is_quiet(stream))
+                if transport.quiet(stream) != Status::Pending {
+                    return true;
+                }
+                // Those that were quiet once stay so, as far as this call is concerned.
+                while endpoints.next_if(|endpoint| endpoint.is_quiet(stream)).is_some() {}
+                endpoints.peek().is_none()
             };
             self.until(routine, self.pe(), Reason::Completion, done);
             self.has_not_failed(stream, routine);

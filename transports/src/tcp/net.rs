@@ -181,6 +181,8 @@ impl Net {
         {
             end(&self.epoll, socket);
         }
+        // What the peer has begun as well, and nobody takes any more.
+        self.listener.refuse(&self.epoll, it.token);
         it.close(error, why, &mut self.common);
     }
 

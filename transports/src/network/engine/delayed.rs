@@ -18,7 +18,6 @@
 
 use super::{BATCHES, Engine};
 use crate::network::Network;
-use std::ptr;
 use tombolo_core::transport::Stream;
 
 /// Requests to a peer with delayed answers, at most. The next one is urgent.
@@ -82,11 +81,10 @@ impl<N: Network> Engine<N> {
 
     /// Whether nothing of a stream is under way to a peer; no as well while requests of several streams are.
     pub fn is_quiet_to(&self, pe: u32, stream: &Stream) -> bool {
-        let rma = |rma: &super::Rma<N::Key>| rma.pe == pe && ptr::eq(rma.stream, stream);
-        let due = |due: &super::rma::Due| due.pe == pe && ptr::eq(due.stream, stream);
-        let batch =
-            |batch: &super::Batch| batch.pe == pe && batch.is_awaited && batch.is_of(stream);
-        !self.rmas.iter().any(rma) && !self.due.iter().any(due) && !self.batches.iter().any(batch)
+        let peer = &self.peers[pe as usize];
+        let mut requests = peer.sent[..peer.sent_count].iter().chain(&peer.open);
+        !self.has_rma(stream, pe, false)
+            && !requests.any(|index| self.batches[usize::from(*index)].is_of(stream))
     }
 
     /// Sees to it that a peer answers all requests soon: by an urgent one.

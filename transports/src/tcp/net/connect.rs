@@ -23,12 +23,21 @@ const REFUSALS: u32 = 2;
 /// Looks after which a connection of the peer is used while the own one is still to come about.
 const PATIENCE: u32 = 4;
 
+/// How often a connection is begun that fails with this error.
+fn attempts(error: Errno) -> u32 {
+    match error {
+        _ if NO_ROOM.contains(&error) => ATTEMPTS,
+        Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH => REFUSALS,
+        _ => 1,
+    }
+}
+
 impl Net {
-    /// Begins to connect to a peer, now or, where there is no room for another socket, a little later.
+    /// Begins to connect to a peer, now or, where there is no room for another socket or no way, a little later.
     pub(super) fn connect(&mut self, peer: usize) -> Result<(), Errno> {
         self.peers[peer].attempts += 1;
         match self.begin(peer) {
-            Err(error) if NO_ROOM.contains(&error) && self.peers[peer].attempts < ATTEMPTS => {
+            Err(error) if self.peers[peer].attempts < attempts(error) => {
                 self.peers[peer].state = State::Expecting { looks: 0 };
                 self.count();
                 Ok(())
@@ -56,8 +65,9 @@ impl Net {
         };
         let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
         if error != 0 {
-            let (from, is_last) = (it.token, it.attempts >= REFUSALS);
-            self.use_accepted(from);
+            let is_last = it.attempts >= REFUSALS;
+            end(&self.epoll, &socket);
+            self.use_accepted_of(peer);
             if is_last && matches!(self.peers[peer].state, State::Expecting { .. }) {
                 self.fail(peer, error);
             }
@@ -103,8 +113,7 @@ impl Net {
                 }
                 State::Connecting(_, looks) => {
                     *looks += 1;
-                    let from = it.token;
-                    self.use_accepted(from);
+                    self.use_accepted_of(peer);
                 }
                 _ => {}
             }
@@ -148,7 +157,14 @@ impl Net {
 
     /// Uses the connection that the PE with this token has made, if it has, and is known yet.
     pub(super) fn use_accepted(&mut self, from: u64) {
-        let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
+        if let Some(peer) = self.peers.iter().position(|peer| peer.token == from) {
+            self.use_accepted_of(peer);
+        }
+    }
+
+    /// Uses the connection that a peer has made, if it has.
+    fn use_accepted_of(&mut self, peer: usize) {
+        let from = self.peers[peer].token;
         match self.peers[peer].state {
             State::Idle | State::Expecting { .. } => {}
             State::Connecting(..) | State::Greeting(..) if self.token > from => {}

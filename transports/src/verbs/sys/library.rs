@@ -11,8 +11,8 @@ use tombolo_core::library::{Loaded, Scope, text_of};
 const NAME: &str = "libibverbs.so.1";
 
 foreign_functions! {
-/// The functions that the library exports; those of the data path are in [`ContextOps`].
-pub struct Library {
+    /// The functions that the library exports; those of the data path are in [`ContextOps`].
+    pub struct Library {
         pub get_device_list = c"ibv_get_device_list": fn(*mut c_int) -> *mut *mut Device;
         pub free_device_list = c"ibv_free_device_list": fn(*mut *mut Device);
         pub open_device = c"ibv_open_device": fn(*mut Device) -> *mut Context;
@@ -29,7 +29,8 @@ pub struct Library {
         pub create_cq = c"ibv_create_cq":
             fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
         pub destroy_cq = c"ibv_destroy_cq": fn(*mut Cq) -> c_int;
-        pub get_cq_event = c"ibv_get_cq_event": fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
+        pub get_cq_event = c"ibv_get_cq_event":
+            fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         pub ack_cq_events = c"ibv_ack_cq_events": fn(*mut Cq, u32);
         pub create_srq = c"ibv_create_srq": fn(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
         pub destroy_srq = c"ibv_destroy_srq": fn(*mut Srq) -> c_int;
