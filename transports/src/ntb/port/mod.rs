@@ -44,6 +44,7 @@ mod listener;
 mod memory;
 mod open;
 pub mod plx;
+pub(crate) mod shared;
 mod slots;
 pub mod switchtec;
 mod timing;
@@ -58,6 +59,7 @@ pub use capability::{Arrival, Capabilities, DmaCapability, DoorbellDelivery, Lin
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
 pub use open::open_ports;
+pub use shared::Share;
 pub use timing::{LinkTiming, PcieGen};
 #[cfg(feature = "testing")]
 pub use vfio::trial;
@@ -315,6 +317,12 @@ pub trait NtbPort: Send + Sync {
 
     /// What this side has done and seen since the port was created, over all processes using it.
     fn counters(&self) -> Counters;
+
+    /// What other processes of this host need to use the port beside this one, which goes on to be its owner; an error
+    /// where they cannot.
+    fn share(&self) -> Result<Share> {
+        Err(PortError::Unsupported("way for several processes to use it"))
+    }
 
     /// One line about the port for people.
     fn describe(&self) -> String;
