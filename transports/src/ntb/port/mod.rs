@@ -14,8 +14,9 @@
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
 //! machine play hosts) and PCI functions, driven through VFIO ([`open_ports`]): [`ivshmem`] (a device of
-//! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once where
-//! the back end allows it; all of them then see the same registers.
+//! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once: an
+//! emulated one by whoever opens it, and that of a function by those to whom the process that has opened it lends it
+//! ([`NtbPort::share`]). All of them see the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),

@@ -25,6 +25,8 @@ use tombolo_core::transport::Meeting;
 
 /// How long the end waits for processes that still use the devices.
 const LINGER: Duration = Duration::from_secs(2);
+/// Before another look where no connection can be taken.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Processes that may be connected.
 const CONNECTIONS_MAX: usize = 256;
 
@@ -194,15 +196,26 @@ impl Server {
             self.connections.retain_mut(|connection| {
                 !ready_ones.next().unwrap_or(&false) || connection.hear(&self.token, &mut message)
             });
-            if ready[1] && self.connections.len() < CONNECTIONS_MAX {
-                self.connections.extend(accept(&self.listener));
-            } else if ready[1] {
-                // Whoever has said nothing so far makes room.
-                self.connections.retain(|it| !matches!(it.state, State::Silent));
+            if ready[1] {
+                self.admit();
             }
             if !self.tell() {
                 return;
             }
+        }
+    }
+
+    /// Takes the next connection. Where there are too many, whoever has said nothing so far makes room.
+    fn admit(&mut self) {
+        match accept(&self.listener) {
+            Ok(connection) => self.connections.extend(connection),
+            // There are no descriptors, which others may give back: the listener is ready until then.
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+        if self.connections.len() > CONNECTIONS_MAX {
+            let last = self.connections.pop();
+            self.connections.retain(|it| !matches!(it.state, State::Silent));
+            self.connections.extend(last.filter(|_| self.connections.len() < CONNECTIONS_MAX));
         }
     }
 
@@ -250,16 +263,17 @@ impl Server {
 }
 
 /// The next connection; none if it is gone again, or of another user.
-fn accept(listener: &OwnedFd) -> Option<Connection> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    // An error here is that of one who has gone again, or there are no descriptors: who is not served comes again.
-    let socket = accept4(listener.as_raw_fd(), flags).ok()?;
-    // SAFETY: a new descriptor that nobody else owns.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let user = getsockopt(&socket, sockopt::PeerCredentials).ok()?.uid();
+fn accept(listener: &OwnedFd) -> io::Result<Option<Connection>> {
+    let socket = match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(socket) => unsafe { OwnedFd::from_raw_fd(socket) },
+        Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
     // SAFETY: no arguments, cannot fail.
     let own = unsafe { libc::geteuid() };
-    (user == own).then_some(Connection { socket, state: State::Silent })
+    Ok((user == own).then_some(Connection { socket, state: State::Silent }))
 }
 
 /// Makes all ports known to a process.

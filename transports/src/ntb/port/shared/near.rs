@@ -74,10 +74,7 @@ impl DeviceShare {
     }
 
     /// A double of that type, if it is one; otherwise the descriptor.
-    pub fn here<T: 'static>(self) -> std::result::Result<T, DeviceShare>
-    where
-        T: Clone,
-    {
+    pub fn here<T: Clone + 'static>(self) -> std::result::Result<T, DeviceShare> {
         match &self {
             #[cfg(any(test, feature = "testing"))]
             DeviceShare::Here(double) => double.downcast_ref::<T>().cloned().ok_or(self),
