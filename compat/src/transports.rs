@@ -42,7 +42,7 @@ pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
 pub fn survey(config: &Config) -> Vec<Survey> {
     let wanted = config.transports.choose(NAMES);
     let here = Locality::alone_on(config.host.unwrap_or(0));
-    let job = Job { pe: 0, localities: &[here], config };
+    let job = Job { pe: 0, localities: &[here], config, meeting: None };
     NAMES
         .iter()
         .filter_map(|name| create(name))

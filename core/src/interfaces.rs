@@ -174,7 +174,8 @@ mod tests {
         let config = Config::from_environment(Default::default()).unwrap();
         let localities = job(hosts);
         let of = |pe| {
-            let addresses = shared_by_all(&Job { pe, localities: &localities, config: &config });
+            let addresses =
+                shared_by_all(&Job { pe, localities: &localities, config: &config, meeting: None });
             addresses.iter().map(IpAddr::to_string).collect()
         };
         (0..localities.len()).map(of).collect()

@@ -428,6 +428,18 @@ pub struct Job<'a> {
     pub localities: &'a [Locality],
     /// The environment.
     pub config: &'a Config,
+    /// By what the PEs of this host find each other once more; none where there is one PE, or they cannot pass
+    /// descriptors to each other.
+    pub meeting: Option<Meeting>,
+}
+
+/// Random bytes that the PEs of one host have in common. They were told by the launcher alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Part of the names of sockets, which every user of the machine sees.
+    pub name: [u8; 8],
+    /// What who connects has to know; nobody else is told.
+    pub token: [u8; 8],
 }
 
 impl Job<'_> {
@@ -619,7 +631,7 @@ mod tests {
         let localities = [locality(0, 7), locality(1, 7), locality(2, 8)];
         let sharers = |pe, bound: &'static str| {
             let config = Config::from_environment([("TOMBOLO_BOUND", bound)].into_iter().collect());
-            Job { pe, localities: &localities, config: &config.unwrap() }.sharers()
+            Job { pe, localities: &localities, config: &config.unwrap(), meeting: None }.sharers()
         };
         assert_eq!([0, 1, 2].map(|pe| sharers(pe, "off")), [2, 2, 1]);
         assert_eq!(sharers(0, "on"), 1);

@@ -146,7 +146,7 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
     let environment = back_end.environment.iter().copied().collect();
     let config = Config::from_environment(environment).expect("valid settings");
     let here = Locality::alone_on(0);
-    let job = Job { pe: 0, localities: &[here], config: &config };
+    let job = Job { pe: 0, localities: &[here], config: &config, meeting: None };
     // Those on a ring are given their links later.
     let own = if back_end.ring.is_none() { (back_end.transports)() } else { Vec::new() };
     own.iter().find_map(|transport| {

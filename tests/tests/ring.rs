@@ -465,7 +465,7 @@ fn without_a_fabric_the_reason_is_said() {
     let why = |environment: &[(&str, &str)]| {
         let environment = environment.iter().copied().collect();
         let config = Config::from_environment(environment).expect("a valid environment");
-        let job = Job { pe: 0, localities: &localities, config: &config };
+        let job = Job { pe: 0, localities: &localities, config: &config, meeting: None };
         create("ntb").expect("known").probe(&job).expect_err("no ports")
     };
     assert!(why(&[]).contains("no NTB port on this machine"), "{}", why(&[]));

@@ -12,6 +12,7 @@ use super::handout::{self, Files, Listener};
 use super::{limits, page_size, seal, sealable};
 use crate::bootstrap::slots::Slots;
 use crate::error::{Error, Result};
+use crate::transport::Meeting;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -27,6 +28,13 @@ pub struct Need {
     pub statics: usize,
     /// Where to get the files if this PE makes them; empty if it can neither make nor get any.
     pub address: Vec<u8>,
+}
+
+/// By what PEs of a host meet once more that have met by what they need; none where they cannot meet, or one is alone.
+pub fn meeting(needs: &[&Need]) -> Option<Meeting> {
+    let together = needs.len() > 1 && needs.iter().all(|need| !need.address.is_empty());
+    let (token, name) = handout::token_and_name(&needs.first()?.address)?;
+    together.then_some(Meeting { name, token })
 }
 
 /// A range of a memory file.

@@ -215,6 +215,12 @@ pub fn fetch(address: &[u8], limit: Duration) -> io::Result<Files> {
     })
 }
 
+/// The token and the name in an address.
+pub fn token_and_name(address: &[u8]) -> Option<([u8; TOKEN], [u8; NAME])> {
+    let (token, rest) = address.split_first_chunk()?;
+    Some((*token, *rest.first_chunk()?))
+}
+
 /// Whether this error of [`fetch`] is that of a first PE that has ended or gives nothing, which tells why by itself.
 pub fn is_of_first(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, TimedOut, UnexpectedEof};

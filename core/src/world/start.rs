@@ -15,7 +15,7 @@ use crate::copier::{self, Copier};
 use crate::error::{Error, Result};
 use crate::load::{Load, Loads};
 use crate::loss::{Losses, Neighbour, Watched};
-use crate::memory::common::{Failure, Host, Need, Part, Parts};
+use crate::memory::common::{self, Failure, Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::route::{Channel, PeerRoutes, Routes};
@@ -40,10 +40,12 @@ impl World {
         let need = need(&config, n_pes, share_statics, host.address()).map_err(refuse)?;
         let (localities, needs, several_threads) =
             exchange::localities(&*bootstrap, &config, &transports, need, several_threads)?;
-        let job = Job { pe, localities: &localities, config: &config };
+        let mut job = Job { pe, localities: &localities, config: &config, meeting: None };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
-        let parts = parts(&job, host, &local, &needs).map_err(|failure| match failure {
+        let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
+        job.meeting = common::meeting(&needs);
+        let parts = parts(&job, host, &needs).map_err(|failure| match failure {
             Failure::OfAll(why) => refuse(why),
             Failure::Own(why) => why,
         })?;
@@ -190,13 +192,12 @@ fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) ->
 }
 
 /// Collective among the PEs of a host: the parts of this one in its memory files.
-fn parts(job: &Job<'_>, host: Host, local: &[u32], needs: &[Need]) -> Result<Parts, Failure> {
+fn parts(job: &Job<'_>, host: Host, needs: &[&Need]) -> Result<Parts, Failure> {
     let me = job.localities[job.pe].local_index as usize;
     if me == 0 {
-        Heap::warn_of_all(job.config, local.len());
+        Heap::warn_of_all(job.config, needs.len());
     }
-    let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
-    host.parts(&needs, me, job.config.start_timeout)
+    host.parts(needs, me, job.config.start_timeout)
 }
 
 /// The symmetric memory of this PE.

@@ -3,15 +3,21 @@
 //! model is one; then jobs do, through our port.
 
 use crate::ring::{LIMIT, Ring, Which};
-use crate::{Afterwards, Stage, losses, ports};
+use crate::{Afterwards, Stage, losses, ports, several};
 use libtest_mimic::Failed;
 use std::fs::DirEntry;
 use std::time::Instant;
 use tombolo_tests::guests;
 
 /// Cases that follow the programs, in this order.
-pub const CASES: [Afterwards; 5] = [
+pub const CASES: [Afterwards; 7] = [
     ("oshinfo_tells_of_epf", oshinfo_tells_of_it),
+    ("several_pes_over_epf_on_two_guests", |stage| {
+        several::run_programs(stage, Which::Epf, &["few", "rma"])
+    }),
+    ("killed_pes_of_several_over_epf_on_two_guests", |stage| {
+        several::are_killed(stage, Which::Epf)
+    }),
     ("epf_devices_are_ports", |stage| ports::devices_are_ports(stage, Which::Epf)),
     ("a_killed_process_frees_its_epf_devices", |stage| {
         ports::a_killed_process_frees(stage, Which::Epf)

@@ -18,7 +18,7 @@ const UNDER_WAY: &str = "/tmp/under-way";
 /// What PEs that are left exchange after a loss: less than on one machine, because it takes a guest long.
 pub const FEW_ROUNDS: [&str; 2] = ["-x", "CHECK_ROUNDS=20"];
 /// The same where a second carries about a MB.
-const FEWER_ROUNDS: [&str; 2] = ["-x", "CHECK_ROUNDS=5"];
+pub const FEWER_ROUNDS: [&str; 2] = ["-x", "CHECK_ROUNDS=5"];
 /// For traffic to be under way.
 const TRAFFIC: Duration = Duration::from_secs(2);
 

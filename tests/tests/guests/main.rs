@@ -18,6 +18,7 @@ mod ports;
 mod rdma;
 mod ring;
 mod served;
+mod several;
 mod strangers;
 mod unserved;
 
@@ -62,11 +63,16 @@ const CHECK_MEMORY: &str = "--check-memory";
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
 /// Cases that follow, in this order.
-const AFTERWARDS: [Afterwards; 15] = [
+const AFTERWARDS: [Afterwards; 18] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("lines_have_ends_with_one_device", ring::lines_have_ends_with_one_device),
-    ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
+    ("several_pes_on_two_guests", |stage| {
+        several::run_programs(stage, Which::Two, &["few", "rma", "locks"])
+    }),
+    ("several_pes_conform_on_two_guests", |stage| several::conforms(stage, Which::Two)),
+    ("oshinfo_tells_of_several_pes", |stage| several::oshinfo_tells(stage, Which::Two)),
+    ("killed_pes_of_several_on_two_guests", |stage| several::are_killed(stage, Which::Two)),
     ("oshinfo_makes_devices_usable", ports::oshinfo_makes_devices_usable),
     ("devices_are_ports", |stage| ports::devices_are_ports(stage, Which::Two)),
     ("memory_reaches_devices", ports::memory_reaches_devices),

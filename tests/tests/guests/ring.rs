@@ -316,14 +316,3 @@ pub fn lines_have_ends_with_one_device(stage: &Stage) -> Result<(), Failed> {
     }
     Ok(())
 }
-
-pub fn several_pes_are_refused(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(Which::Three)?;
-    let ring = ring.as_ref().expect("just made");
-    let mut oshrun = ring.oshrun("g1:2,g2:1,g3:1");
-    let ran = ring.job(oshrun.arg(stage.program("rma").executable()?))?;
-    match ran.code != Some(0) && ran.stderr.contains("start one PE on each host") {
-        true => Ok(()),
-        false => Err(ran.account("expected to be refused").into()),
-    }
-}

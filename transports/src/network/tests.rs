@@ -216,7 +216,8 @@ const HEAP: usize = 256 << 10;
 
 fn two_of(net: Noting) -> Two {
     let config = Config::from_environment([("SHMEM_DEBUG", "0")].into_iter().collect()).unwrap();
-    let job = Job { pe: 0, localities: &[0, 1].map(Locality::alone_on), config: &config };
+    let job =
+        Job { pe: 0, localities: &[0, 1].map(Locality::alone_on), config: &config, meeting: None };
     let memory = Box::leak(vec![0u64; HEAP / 8].into_boxed_slice());
     let segment = Segment {
         kind: SegmentKind::Heap,

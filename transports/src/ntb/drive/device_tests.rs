@@ -4,12 +4,13 @@
 
 mod troubled;
 
-use super::Ntb;
+use super::{Ntb, TestPorts};
 use crate::ntb::port::bridges::Cable;
 use crate::ntb::port::{
     AbsentPort, Event, LinkTiming, NtbPort, PcieGen, amd, engine, epf, intel, plx, switchtec,
 };
 use crate::ntb::ring::choose::LinkCosts;
+use crate::shm::Shm;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
@@ -126,6 +127,53 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
         let alone = described.contains("right 0 of 1, left 1 of 1");
         assert!(alone || world.pe() != 1, "the way that is left: {described}");
     });
+}
+
+/// Several PEs on each of three hosts: those that are not the first use the ports beside it. A device is gone, and all go
+/// on.
+#[test]
+fn several_pes_on_a_host_share_bridges_of_all_kinds() {
+    let rings: [[Link; 3]; 2] = [
+        [epf::tests::link(), plx::tests::link(), intel::tests::first_link()],
+        [amd::tests::link(), switchtec::tests::link(), intel::tests::link()],
+    ];
+    for links in rings {
+        let mut ports = ports_of(&links);
+        ports[1].swap(0, 1);
+        let cables = links.map(|(_, cable)| cable);
+        run_on(ports, 3, &[], |world, pes| {
+            let places = Places::new(world, pes, false);
+            exchange(world, pes, places, 1);
+            exchange(world, pes, places, 2);
+            let described = world.transports()[0].describe().join("\n");
+            let beside = described.contains("used beside the first PE of this host");
+            assert_eq!(beside, world.pe() % 3 != 0, "{described}");
+            if world.pe() == 4 {
+                cables[1].lose(0);
+            }
+            exchange(world, pes, places, 3);
+            exchange(world, pes, places, 4);
+        });
+    }
+}
+
+/// Engines are those of the first PE of each host.
+#[test]
+fn several_pes_on_a_host_leave_engines_to_the_first() {
+    let (links, _stops): (Vec<Link>, Vec<_>) = (0..2).map(|_| engine::plx::tests::link()).unzip();
+    let ports = ports_of(&links);
+    // Heaps that fit in the window twice.
+    let settings = [("SHMEM_NTB_DMA", "4k"), ("SHMEM_SYMMETRIC_SIZE", "1m")];
+    run_on(ports.clone(), 2, &settings, |world, pes| {
+        let places = Places::new(world, pes, true);
+        exchange(world, pes, places, 1);
+        exchange(world, pes, places, 2);
+        let described = world.transports()[0].describe_own().join("\n");
+        let makes = described.contains("makes non-blocking direct puts");
+        assert_eq!(makes, world.pe() % 2 == 0, "{described}");
+    });
+    let made = |port: &Arc<dyn NtbPort>| port.counters()[Event::DmaTransfers];
+    assert!(ports.iter().flatten().map(made).sum::<u64>() > 0);
 }
 
 /// What a bridge in a processor says of its link before that is enabled is no speed.
@@ -252,28 +300,46 @@ fn run(
     settings: &[(&str, &str)],
     act: impl Fn(&World, usize) + Sync,
 ) {
-    let hosts = ports.len();
-    let ports: Vec<_> = ports.into_iter().map(|pair| Mutex::new(Some(pair))).collect();
-    let board = Arc::new(Board::create(hosts).expect("a board"));
+    run_on(ports, 1, settings, act);
+}
+
+/// A job with so many PEs on a host for each pair of ports: the first opens them, and lends them to the others.
+fn run_on(
+    ports: Vec<[Arc<dyn NtbPort>; 2]>,
+    each: usize,
+    settings: &[(&str, &str)],
+    act: impl Fn(&World, usize) + Sync,
+) {
+    let pes = ports.len() * each;
+    let ports = ports.into_iter().flat_map(|pair| {
+        let others = (1..each).map(|_| TestPorts::Borrowed);
+        std::iter::once(TestPorts::Made(pair)).chain(others)
+    });
+    let ports: Vec<_> = ports.map(|pair| Mutex::new(Some(pair))).collect();
+    let board = Arc::new(Board::create(pes).expect("a board"));
     std::thread::scope(|scope| {
-        for (pe, bootstrap) in Threads::job(hosts).into_iter().enumerate() {
+        for (pe, bootstrap) in Threads::job(pes).into_iter().enumerate() {
             let (board, ports, act) = (board.clone(), &ports, &act);
             scope.spawn(move || {
-                let host = pe.to_string();
+                let host = (pe / each).to_string();
                 let own = [("TOMBOLO_HOST", &*host), ("SHMEM_SYMMETRIC_SIZE", "4m")];
                 let settings = own.into_iter().chain(settings.iter().copied());
                 let config = Config::from_environment(Environment::from_iter(settings));
                 let ports = ports[pe].lock().expect("nobody panics with it").take();
+                let ntb = Box::new(Ntb { ports, ..Ntb::default() });
                 let world = World::start(Setup {
                     bootstrap: Arc::new(bootstrap),
                     board,
                     config: config.expect("a valid environment"),
-                    transports: vec![Box::new(Ntb { ports, ..Ntb::default() })],
+                    transports: match each {
+                        1 => vec![ntb],
+                        _ => vec![ntb, Box::new(Shm::new())],
+                    },
                     share_statics: false,
                     several_threads: false,
                 })
                 .unwrap_or_else(|why| panic!("PE {pe}: {why}"));
-                act(&world, hosts);
+                act(&world, pes);
                 world.stop().expect("the world stops");
             });
         }

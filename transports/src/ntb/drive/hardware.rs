@@ -2,6 +2,7 @@
 //! The NTB ports of this host: two, or one at an end of a line of hosts.
 
 use super::cabling::{self, Far, HostPorts, RingPosition};
+use super::sharing;
 use crate::ntb::NtbSettings;
 use crate::ntb::port::emulated::EmulatedPort;
 use crate::ntb::port::functions::Function;
@@ -24,6 +25,8 @@ pub struct Hardware {
     pub hosts: u16,
     /// Cables tell the ring.
     learns: bool,
+    /// Another PE of this host has opened the ports, and hears what cables tell.
+    pub beside: bool,
 }
 
 /// What figures over the links of a host depend on.
@@ -71,19 +74,25 @@ impl Hardware {
         Hardware::new([Arc::new(right), Arc::new(left)], [host, hosts], false)
     }
 
+    /// Whether a host with several PEs has functions to open; the error says why not.
+    pub fn check(job: &Job<'_>, settings: &NtbSettings) -> Result<(), String> {
+        pick(&Function::all(), settings.ports.as_ref())?;
+        match job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
+            true => Err("all PEs are on one host, and need no links".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The ports that the first PE of this host lends.
+    pub fn borrowed(job: &Job<'_>) -> Result<Hardware, String> {
+        Ok(Hardware { beside: true, ..Hardware::with(sharing::borrowed(job)?, job)? })
+    }
+
     /// Ports on PCI functions of this machine.
     fn of_machine(job: &Job<'_>, settings: &NtbSettings) -> Result<Hardware, String> {
         let functions = Function::all();
         let Picked { right, left } = pick(&functions, settings.ports.as_ref())?;
         let functions: Vec<&Function> = [Some(right), left].into_iter().flatten().collect();
-        let crowded = job.localities.iter().find(|place| place.local_index > 0);
-        if let Some(place) = crowded {
-            return Err(format!(
-                "its NTB devices belong to one process, and host {} has several PEs: start one PE on \
-                 each host",
-                place.host_name
-            ));
-        }
         // Engines lock memory once more, so none are opened that are not wanted.
         let engines = match settings.dma {
             Least::Never => vec![],
@@ -116,18 +125,19 @@ impl Hardware {
     ) -> Result<Hardware, String> {
         let small = |number: u32| u16::try_from(number).map_err(|_| "the ring is too large");
         let [host, hosts] = place;
-        Ok(Hardware { ports, host: small(host)?, hosts: small(hosts)?, learns })
+        let (host, hosts) = (small(host)?, small(hosts)?);
+        Ok(Hardware { ports, host, hosts, learns, beside: false })
     }
 
     /// Ports as tests make them, of a host that knows its place.
     #[cfg(test)]
     pub fn of_tests(ports: [Arc<dyn NtbPort>; 2], host: u16, hosts: u16) -> Hardware {
-        Hardware { ports, host, hosts, learns: false }
+        Hardware { ports, host, hosts, learns: false, beside: false }
     }
 
-    /// Learns who is at the far ends of the ports, where that is not known.
+    /// Learns who is at the far ends of the ports, where that is not known, nor heard by another PE of the host.
     pub fn meet(&self, incarnation: u32, limit: Duration) -> Result<[Option<Far>; 2], String> {
-        match self.learns {
+        match self.learns && !self.beside {
             true => cabling::meet(&self.ports, self.host, incarnation, limit),
             false => Ok([None; 2]),
         }

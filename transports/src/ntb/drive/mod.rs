@@ -41,6 +41,7 @@ mod port_memory;
 mod report;
 mod service;
 mod setup;
+mod sharing;
 mod token;
 
 use advert::Advert;
@@ -54,6 +55,7 @@ use memory::HostMemory;
 use report::Reporter;
 use service::{ServiceThread, ServiceThreads};
 use setup::{Offer, Opened};
+use sharing::{Place, Sharing};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tombolo_core::config::Table;
@@ -93,7 +95,17 @@ pub struct Ntb {
     threads: Option<ServiceThreads>,
     /// Ports that a test has made: they learn of their cables as those of a machine do.
     #[cfg(test)]
-    ports: Option<[Arc<dyn NtbPort>; 2]>,
+    ports: Option<TestPorts>,
+    /// With other PEs of the host.
+    sharing: Sharing,
+}
+
+/// Where a test has the ports of a PE from.
+#[cfg(test)]
+enum TestPorts {
+    Made([Arc<dyn NtbPort>; 2]),
+    /// The first PE of the host.
+    Borrowed,
 }
 
 /// What exists once the PEs know each other.
@@ -122,10 +134,22 @@ impl Ntb {
         settings: &NtbSettings,
     ) -> std::result::Result<Hardware, String> {
         #[cfg(test)]
-        if let Some(ports) = &self.ports {
+        if let Some(TestPorts::Made(ports)) = &self.ports {
             return Hardware::with(ports.clone(), job);
         }
-        Hardware::find(job, settings)
+        match Place::of(job, settings) {
+            Place::Beside => Hardware::borrowed(job),
+            Place::Alone | Place::First => Hardware::find(job, settings),
+        }
+    }
+
+    /// Whether a host with several PEs has devices at all.
+    fn check(&self, job: &Job<'_>, settings: &NtbSettings) -> std::result::Result<(), String> {
+        #[cfg(test)]
+        if self.ports.is_some() {
+            return Ok(());
+        }
+        Hardware::check(job, settings)
     }
 
     fn settings_of(&self, job: &Job<'_>) -> Result<&NtbSettings> {
@@ -192,14 +216,26 @@ impl Transport for Ntb {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         let settings = self.settings_of(job).map_err(|e| e.to_string())?;
-        let hardware = self.hardware(job, settings)?;
-        setup::probe(&hardware, job, settings)
+        let place = Place::of(job, settings);
+        if place != Place::Alone {
+            self.check(job, settings)?;
+        }
+        match place {
+            // Whether ports can be used is tried by the first PE, which tells when they are opened.
+            Place::Beside => return Ok(()),
+            Place::First => self.sharing.begin(job)?,
+            Place::Alone => {}
+        }
+        let hardware = self.hardware(job, settings);
+        self.sharing.tell(hardware.and_then(|found| setup::probe(&found, job, settings)))
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         let settings = self.settings_of(job)?;
-        let hardware = self.hardware(job, settings).map_err(failure)?;
-        let offer = Offer::new(hardware, job, settings, segments)?;
+        let hardware = self.hardware(job, settings).map_err(failure);
+        let offer = hardware.and_then(|found| Offer::new(found, job, settings, segments));
+        let offer = self.sharing.tell(offer)?;
+        self.sharing.lend(&offer.hardware).map_err(failure)?;
         let address = offer.advert.encode();
         self.offer = Some(offer);
         Ok(address)
@@ -357,6 +393,7 @@ impl Transport for Ntb {
             }
             running.direct.iter().for_each(|peer| peer.close());
         }
+        self.sharing.end();
     }
 }
 

@@ -402,7 +402,7 @@ mod tests {
         let settings = NtbSettings::read(&environment).unwrap();
         let config = Config::from_environment(environment).unwrap();
         let localities = [0, 1].map(Locality::alone_on);
-        let job = Job { pe: 0, localities: &localities, config: &config };
+        let job = Job { pe: 0, localities: &localities, config: &config, meeting: None };
         let own = PlanInputs::of(&hardware, &job, &settings);
         let inputs = PlanInputs::of_all([Some(own), inputs].into_iter().flatten())?;
         LanePlan::new(&hardware, &job, &inputs, &settings)

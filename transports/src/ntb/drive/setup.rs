@@ -53,7 +53,7 @@ pub fn probe(
 
 /// What this PE offers to the others.
 pub struct Offer {
-    hardware: Hardware,
+    pub hardware: Hardware,
     pub advert: Advert,
     /// By [`Side`].
     translations: [Vec<Translation>; 2],
@@ -111,7 +111,10 @@ impl Offer {
                 absent: [false; 2],
             })
             .collect();
-        for (place, advert) in job.localities.iter().zip(&*adverts) {
+        // What cables tell is heard by the first PE of a host.
+        let firsts =
+            job.localities.iter().zip(&*adverts).filter(|(place, _)| place.local_index == 0);
+        for (place, advert) in firsts {
             let Some(host) = hosts.get_mut(place.host_index as usize) else { continue };
             host.name.clone_from(&place.host_name);
             if let Ok(advert) = advert {
@@ -395,6 +398,11 @@ impl Opened {
 
     /// What DMA engines do, for people; none where no port has one.
     pub fn describe_engines(&self) -> Option<String> {
+        if self.hardware.beside {
+            return Some(
+                "DMA engines are used by the first PE of a host alone: the CPU copies".into(),
+            );
+        }
         self.hardware.ports[0].capabilities().dma?;
         let makes_puts = self.engines.iter().any(Option::is_some);
         let puts = makes_puts.then(|| "makes non-blocking direct puts".to_owned());

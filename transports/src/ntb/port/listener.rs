@@ -4,11 +4,12 @@
 //! One thread takes the events of all vectors and wakes whoever waits; each looks for itself at what
 //! it waits for. So no thread takes an event that was meant for another one.
 
+use super::shared::Words;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tombolo_core::threads::spawn_without_signals;
@@ -28,19 +29,29 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// Threads that wait.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Waiters {
     /// Held while something is looked at that an event may change.
     looking: Mutex<()>,
     event: Condvar,
+    /// Where other processes wait for the same, if there are any.
+    others: OnceLock<Arc<Words>>,
 }
 
 impl Waiters {
+    /// From now on other processes wait, too.
+    pub fn share(&self, words: &Arc<Words>) {
+        self.others.get_or_init(|| words.clone());
+    }
+
     /// Has those who wait look again.
     pub fn tell(&self) {
         // Whoever has looked and not found it is waiting by now.
         drop(self.looking.lock().unwrap_or_else(PoisonError::into_inner));
         self.event.notify_all();
+        if let Some(others) = self.others.get() {
+            others.tell();
+        }
     }
 
     /// Waits until `look` says so or `timeout` has passed; returns what it has seen last.

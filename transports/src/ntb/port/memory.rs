@@ -7,7 +7,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,12 +48,40 @@ impl InboundMemory {
         // A peer has it mapped: were it to shrink, the peer would die of it.
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))
             .map_err(|e| PortError::system("sealing memory for an NTB window", e))?;
-        let length = NonZeroUsize::new(len).expect("at least one page");
+        InboundMemory::of_file(file, 0, len)
+    }
+
+    /// `len` bytes from `offset` on of a memory file, which may be that of another process: both are multiples of the
+    /// page size.
+    pub(super) fn of_file(file: OwnedFd, offset: u64, len: usize) -> Result<InboundMemory> {
+        let failed = |e| PortError::system("mapping memory for an NTB window", e);
+        let about = nix::sys::stat::fstat(&file).map_err(failed)?;
+        let size = u64::try_from(about.st_size).unwrap_or(0);
+        let is_file = about.st_mode & libc::S_IFMT == libc::S_IFREG;
+        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= size);
+        let page = page_size();
+        let whole = len.is_multiple_of(page) && offset.is_multiple_of(page as u64);
+        let length = NonZeroUsize::new(len).filter(|_| is_file && inside && whole);
+        let length = length.ok_or_else(|| {
+            PortError::Invalid(format!(
+                "{len} bytes at {offset:#x} of a file with {size} are no memory for an NTB window"
+            ))
+        })?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // Inside of a file.
+        let at = offset as libc::off_t;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }
-            .map_err(|e| PortError::system("mapping memory for an NTB window", e))?;
+        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, at) };
+        let base = base.map_err(failed)?;
         Ok(InboundMemory { base: base.cast(), len, backing: Backing::File(file) })
+    }
+
+    /// The file that it is, if it is one as a whole.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            Backing::File(file) => Some(file.as_fd()),
+            Backing::Device { .. } => None,
+        }
     }
 
     /// `len` bytes at `base` of what a device has, which `mapping` keeps mapped.
@@ -70,15 +98,7 @@ impl InboundMemory {
 
     /// The whole of it, for [`super::NtbPort::register`].
     pub fn region(&self) -> Region<'_> {
-        Region {
-            base: self.base.as_ptr(),
-            len: self.len as u64,
-            file: match &self.backing {
-                Backing::File(file) => Some(file.as_fd()),
-                Backing::Device { .. } => None,
-            },
-            file_offset: 0,
-        }
+        Region { base: self.base.as_ptr(), len: self.len as u64, file: self.file(), file_offset: 0 }
     }
 
     /// First byte. Peers write at any time: no references into it, only raw and atomic access.

@@ -14,8 +14,9 @@
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
 //! machine play hosts) and PCI functions, driven through VFIO ([`open_ports`]): [`ivshmem`] (a device of
-//! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once where
-//! the back end allows it; all of them then see the same registers.
+//! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once: an
+//! emulated one by whoever opens it, and that of a function by those to whom the process that has opened it lends it
+//! ([`NtbPort::share`]). All of them see the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),
@@ -44,6 +45,7 @@ mod listener;
 mod memory;
 mod open;
 pub mod plx;
+pub(crate) mod shared;
 mod slots;
 pub mod switchtec;
 mod timing;
@@ -58,6 +60,7 @@ pub use capability::{Arrival, Capabilities, DmaCapability, DoorbellDelivery, Lin
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
 pub use open::open_ports;
+pub use shared::Share;
 pub use timing::{LinkTiming, PcieGen};
 #[cfg(feature = "testing")]
 pub use vfio::trial;
@@ -315,6 +318,12 @@ pub trait NtbPort: Send + Sync {
 
     /// What this side has done and seen since the port was created, over all processes using it.
     fn counters(&self) -> Counters;
+
+    /// What other processes of this host need to use the port beside this one, which goes on to be its owner; an error
+    /// where they cannot.
+    fn share(&self) -> Result<Share> {
+        Err(PortError::Unsupported("way for several processes to use it"))
+    }
 
     /// One line about the port for people.
     fn describe(&self) -> String;

@@ -127,7 +127,7 @@ fn open(transport: &'static str, room: usize) -> Result<[Box<dyn Alone>; 2], Str
         Config::from_environment(variables.collect()).map_err(|error| error.to_string())?;
     let localities = [(); 2].map(|()| Locality::alone_on(0));
     let open = |pe| {
-        let job = Job { pe, localities: &localities, config: &config };
+        let job = Job { pe, localities: &localities, config: &config, meeting: None };
         tombolo_transports::alone(transport, &job, room).ok_or("it has no network of others")?
     };
     let [mut near, mut far] = [open(0)?, open(1)?];

@@ -292,7 +292,7 @@ impl Pe {
     /// As transports see it.
     fn job(&self) -> Job<'_> {
         let (localities, config) = (self.session.localities(), self.session.config());
-        Job { pe: self.me, localities, config }
+        Job { pe: self.me, localities, config, meeting: None }
     }
 
     /// PE 0 and the one that it measures against.

@@ -3,7 +3,7 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{
-    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+    Aperture, Bell, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
 };
 use crate::ntb::port::{DoorbellDelivery, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -245,6 +245,10 @@ impl Chip for AmdChip {
 
     fn ring(&self, bits: u64) {
         self.device.write16(REGISTERS, RING, bits as u16);
+    }
+
+    fn bell(&self, bit: u32) -> Option<Bell> {
+        Some(Bell { bar: REGISTERS, offset: RING, bytes: 2, value: 1 << bit })
     }
 
     fn spad(&self, index: usize) -> u32 {

@@ -55,6 +55,16 @@ pub struct News {
     pub link: bool,
 }
 
+/// A write to a register that rings one doorbell of the peer, and does nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bell {
+    pub bar: usize,
+    pub offset: usize,
+    /// Bytes of the register: 2, 4 or 8.
+    pub bytes: usize,
+    pub value: u64,
+}
+
 /// A kind of bridge. Indices are inside of what [`Facts`] state. All but `ring` and scratchpads is
 /// called under the lock of the port.
 pub trait Chip: Send + Sync + 'static {
@@ -90,6 +100,11 @@ pub trait Chip: Send + Sync + 'static {
 
     /// Rings the peer.
     fn ring(&self, _bits: u64) {}
+
+    /// The access that rings a doorbell, for processes that know no more of the chip; none where it may change.
+    fn bell(&self, _bit: u32) -> Option<Bell> {
+        None
+    }
 
     fn spad(&self, _index: usize) -> u32 {
         u32::MAX

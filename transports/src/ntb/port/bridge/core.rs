@@ -5,57 +5,45 @@
 use super::chip::{Aperture, Chip, ChipLink, Facts};
 use super::device::{self, Device};
 use super::engines::Engines;
-use super::layout::{self, BELLS, Page, SLOTS, first_slot, word_at};
+use super::layout::{self, Page, SLOTS, first_slot, word_at};
+use super::reach::Reach;
 use crate::ntb::port::listener::{self, Source, Waiters};
+use crate::ntb::port::shared::Words;
 use crate::ntb::port::slots::entry;
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{Event, PcieGen, PortError, Result, Window};
 use nix::sys::eventfd::EventFd;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counters of writes; the handles of a port share them.
-pub const WRITERS: usize = 16;
-/// How long closing waits for a write of this process that does not end.
+/// How long closing waits for a write of this host that does not end.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between greetings that are not answered, at least; and between looks of the port's own thread for those of the
 /// peer.
 const GREETING_PAUSE: Duration = Duration::from_millis(1);
 const LISTENING_MS: u8 = 20;
 
-/// A count on a line of its own.
-#[derive(Default)]
-#[repr(align(64))]
-pub struct Counter(pub AtomicU64);
-
 pub struct Core {
     pub chip: Box<dyn Chip>,
-    pub device: Arc<dyn Device>,
     pub facts: Facts,
-    pub apertures: Vec<Aperture>,
-    /// As users see them.
-    pub windows: Vec<Window>,
-    /// What the peer says of its slots.
-    pub page: Page,
-    /// The generation of the link; 0 when it is down.
-    pub up_generation: AtomicU64,
-    /// Changes whenever the link goes up or down; never 0. Changed under the lock of the state.
-    pub generation: AtomicU64,
-    /// Doorbell bits that have rung and were not cleared.
-    pub pending: AtomicU64,
-    /// Those that wake nobody.
-    pub mask: AtomicU64,
-    /// What the doorbells of the peer that are words were last set to. No value comes twice.
-    rung: [AtomicU64; BELLS],
-    /// Writes of this process that are under way.
-    pub writers: [Counter; WRITERS],
+    /// What other processes of the host may have as well. The generation of the link is changed under the lock of the
+    /// state.
+    pub reach: Arc<Reach>,
     pub waiters: Arc<Waiters>,
     /// What DMA engines use.
     pub engines: Engines,
-    counters: [AtomicU64; Event::ALL.len()],
     state: Mutex<State>,
+}
+
+impl Deref for Core {
+    type Target = Reach;
+
+    fn deref(&self) -> &Reach {
+        &self.reach
+    }
 }
 
 pub struct State {
@@ -83,8 +71,6 @@ pub struct State {
     slots: Vec<[Option<Slot>; SLOTS]>,
     /// Distinguishes what is behind a slot from what was.
     openings: u32,
-    /// Doorbells that are words, as last seen.
-    heard: [u64; BELLS],
 }
 
 /// An open slot.
@@ -142,40 +128,24 @@ impl Core {
             addresses,
             slots: vec![[None; SLOTS]; windows.len()],
             openings: RandomState::new().hash_one(0) as u32,
-            heard: [0; BELLS],
         };
         // Another process than the one before does not go on with its values.
         let first = RandomState::new().hash_one(1);
+        let words = Arc::new(Words::new(first)?);
+        let doorbell_bits = facts.doorbell_bits;
+        let reach = Reach { device, apertures, windows, page, words, doorbell_bits };
         let core = Core {
             chip,
-            device,
             facts,
-            apertures,
-            windows,
-            page,
-            up_generation: AtomicU64::new(0),
-            generation: AtomicU64::new(1),
-            pending: AtomicU64::new(0),
-            mask: AtomicU64::new(u64::MAX),
-            rung: std::array::from_fn(|_| AtomicU64::new(first)),
-            writers: Default::default(),
+            reach: Arc::new(reach),
             waiters: Arc::default(),
             engines: Engines::default(),
-            counters: Default::default(),
             state: Mutex::new(state),
         };
         // Whatever has rung before was not meant for this process.
         core.news(&mut core.state(), u64::MAX);
         drop(core.look());
         Ok(core)
-    }
-
-    pub fn count(&self, event: Event, amount: u64) {
-        self.counters[event as usize].fetch_add(amount, Ordering::Relaxed);
-    }
-
-    pub fn counted(&self, event: Event) -> u64 {
-        self.counters[event as usize].load(Ordering::Relaxed)
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -198,17 +168,13 @@ impl Core {
     fn news(&self, state: &mut State, vectors: u64) {
         let raised = listener::take(self.device.interrupts(), vectors);
         let mut news = self.chip.take(raised);
-        if !self.interrupts() {
-            news.bells = self.heard(state);
+        if !self.has_bells() {
+            news.bells = self.heard();
         }
         let bells =
             if state.enabled && !state.leaving { news.bells & self.valid_bits() } else { 0 };
         if bells != 0 {
-            let before = self.pending.fetch_or(bells, Ordering::SeqCst);
-            let masked = self.mask.load(Ordering::SeqCst);
-            self.count(Event::DoorbellsCoalesced, (before & bells).count_ones().into());
-            self.count(Event::DoorbellsSuppressed, (bells & masked).count_ones().into());
-            self.count(Event::DoorbellEvents, (bells & !masked).count_ones().into());
+            self.latch(bells);
         }
         let changed = self.follow(state, news.link);
         if bells != 0 || changed {
@@ -216,32 +182,13 @@ impl Core {
         }
     }
 
-    /// Whether doorbells are those of the chip; words of the page otherwise.
-    pub fn interrupts(&self) -> bool {
-        self.facts.doorbell_bits > 0
-    }
-
-    /// The doorbells that are words and have rung.
-    fn heard(&self, state: &mut State) -> u64 {
-        let words = state.heard.iter_mut().enumerate().map(|(bit, heard)| {
-            let now = self.page.bell(bit);
-            u64::from(std::mem::replace(heard, now) != now) << bit
-        });
-        words.fold(0, |all, bit| all | bit)
-    }
-
     /// Rings the peer, behind all that this thread has stored.
     pub fn ring(&self, bits: u64) {
         self.device.drain();
-        if self.interrupts() {
-            return self.chip.ring(bits);
+        match self.has_bells() {
+            true => self.chip.ring(bits),
+            false => self.ring_words(bits),
         }
-        let Aperture { bar, offset, .. } = self.apertures[0];
-        for (bit, rung) in self.rung.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1) {
-            let word = rung.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            self.device.store_words(bar, offset + layout::bell_at(bit), &[word]);
-        }
-        self.device.drain();
     }
 
     /// Follows the link; `told` that it may have changed, which it may have more than once.
@@ -253,6 +200,7 @@ impl Core {
         }
         let line = state.enabled && !state.leaving && link.is_some_and(|link| link.up);
         state.trained = link.map_or(state.trained, |link| link.trained);
+        self.words.set_trained(state.trained);
         let new = line && (told || !state.risen);
         state.risen = line && (!new || self.rise(state));
         if new && state.risen {
@@ -269,10 +217,10 @@ impl Core {
         if up == state.up && !(new && up) {
             return false;
         }
-        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        let generation = self.words.generation.fetch_add(1, Ordering::SeqCst) + 1;
         self.count(Event::LinkChanges, 1);
         state.up = up;
-        self.up_generation.store(if up { generation } else { 0 }, Ordering::SeqCst);
+        self.words.up_generation.store(if up { generation } else { 0 }, Ordering::SeqCst);
         true
     }
 
@@ -306,17 +254,6 @@ impl Core {
         }
     }
 
-    pub fn doorbell_bits(&self) -> u32 {
-        if self.interrupts() { self.facts.doorbell_bits } else { BELLS as u32 }
-    }
-
-    pub fn valid_bits(&self) -> u64 {
-        match self.doorbell_bits() {
-            64.. => u64::MAX,
-            bits => (1 << bits) - 1,
-        }
-    }
-
     /// Lets the link train, or takes it down.
     pub fn enable(&self, on: bool) -> Result<()> {
         let mut state = self.look();
@@ -339,7 +276,7 @@ impl Core {
         } else {
             self.withdraw(&mut state);
             state.leaving = true;
-            self.up_generation.store(0, Ordering::SeqCst);
+            self.words.up_generation.store(0, Ordering::SeqCst);
             // Whatever fails, the rest is done all the same, and all of it again when asked again.
             let mut done = self.await_writes();
             for window in 0..state.addresses.len() {
@@ -351,15 +288,16 @@ impl Core {
             }
             done
         };
+        self.words.listen(state.enabled && !state.leaving);
         self.news(&mut state, self.facts.link_vectors);
         done
     }
 
-    /// Waits until no write of this process is on its way.
+    /// Waits until no write of this host is on its way.
     fn await_writes(&self) -> Result<()> {
         let begun = Instant::now();
-        for writer in &self.writers {
-            while writer.0.load(Ordering::SeqCst) != 0 {
+        for writer in self.words.writers() {
+            while writer.load(Ordering::SeqCst) != 0 {
                 if begun.elapsed() > PATIENCE {
                     return Err(PortError::Busy("a write into a window does not end".into()));
                 }
@@ -464,18 +402,6 @@ impl Core {
             self.device.store_words(bar, offset + layout::GREETING_AT, &words);
             self.device.drain();
         }
-    }
-
-    /// Refuses a window that the peer divides in another way, as its size is another one there.
-    pub fn check_size(&self, window: usize) -> Result<()> {
-        let (own, peers) = (layout::size_of(&self.apertures[window]), self.page.size(window));
-        if peers == 0 || peers == own {
-            return Ok(());
-        }
-        Err(PortError::Invalid(format!(
-            "window {window} has {own} bytes at this host and {peers} bytes at its neighbour: both are to \
-             have the same, to be changed where the sizes of the bridge are set (BIOS, firmware or EEPROM)"
-        )))
     }
 
     /// Waits until the peer has what was published: what is read follows what was written.

@@ -2,6 +2,7 @@
 //! A bridge as a PCI function: its registers, its windows, its interrupts, and the addresses through
 //! which it reaches memory of this process.
 
+use crate::ntb::port::shared::DeviceShare;
 use crate::ntb::port::vfio::{self, Bar, Trained, order};
 use crate::ntb::port::{PortError, Result};
 use nix::sys::eventfd::EventFd;
@@ -98,6 +99,14 @@ pub trait Device: Debug + Send + Sync {
     /// Takes back `map` of the same range: on return no write to it is on its way.
     fn unmap(&self, address: u64, len: usize);
 
+    /// What another process of this host needs to store to the function, and to load from it.
+    fn share(&self) -> Result<DeviceShare> {
+        Err(PortError::Unsupported("way for several processes to use it"))
+    }
+
+    /// In such a process: lets go of the function, whose owner has ended. What is stored then goes nowhere.
+    fn abandon(&self) {}
+
     /// What it is and where, for people.
     fn describe(&self) -> String;
 }
@@ -124,6 +133,11 @@ impl PciDevice {
         }
         let (interrupts, has_msix) = device.interrupts_of_any_kind(vectors)?;
         Ok(PciDevice { trained: device.trained()?, device, bars, interrupts, has_msix })
+    }
+
+    /// Maps the same of a function that another process has open, and has no interrupts.
+    pub fn beside(device: vfio::Device) -> Result<PciDevice> {
+        PciDevice::new(device, 0)
     }
 
     /// The address of `len` bytes, if they are there and aligned to `align`.
@@ -285,6 +299,14 @@ impl Device for PciDevice {
         if let Err(error) = self.device.unmap_memory(address, len) {
             tracing::warn!(%error, "closing memory to a device");
         }
+    }
+
+    fn share(&self) -> Result<DeviceShare> {
+        self.device.share()
+    }
+
+    fn abandon(&self) {
+        self.device.abandon(self.bars.iter().flatten());
     }
 
     fn describe(&self) -> String {

@@ -140,7 +140,7 @@ impl Core {
         let all = all.ok_or(PortError::Unsupported("DMA engine"))?;
         let turn = all.channels.fetch_add(1, Ordering::Relaxed) % all.engines.len();
         let engine = all.engines[turn].upgrade().ok_or(PortError::Unsupported("DMA engine"))?;
-        let target = Target::new(self.clone(), window);
+        let target = Target::new(self, window);
         let behind = target.start() - self.apertures[window].offset;
         let address = all.windows[window].0 + behind as u64;
         let window = SlottedOutbound::new(target);
@@ -152,7 +152,7 @@ impl engine::Host for Core {
     fn refresh(&self) -> Option<u64> {
         let state = self.look();
         // A trial is not to fail because the peer's windows are not set yet.
-        (state.up && state.reached).then(|| self.up_generation.load(Ordering::SeqCst))
+        (state.up && state.reached).then(|| self.words.up_generation.load(Ordering::SeqCst))
     }
 
     fn sources(&self) -> Vec<Source> {

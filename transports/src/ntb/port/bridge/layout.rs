@@ -7,7 +7,9 @@
 //! loads from local memory.
 
 use super::chip::Aperture;
+use crate::ntb::port::shared::BELLS;
 use crate::ntb::port::{InboundMemory, PortError, Result, Window};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Bytes of the port's [`Page`], and of the smallest slot: the same on both hosts, whatever pages their kernels have.
 const PAGE: u64 = 4096;
@@ -24,9 +26,7 @@ pub const SPADS: usize = 16;
 /// Where they are, a word of 8 bytes each.
 const SPADS_AT: usize = TABLE + WINDOWS * SLOTS * 8;
 
-/// Doorbells in the page, of bridges that have none.
-pub const BELLS: usize = 32;
-/// Where they are: a word of 8 bytes each, which changes when the doorbell is rung.
+/// Where doorbells are, of bridges that have none: a word of 8 bytes each, which changes when the doorbell is rung.
 const BELLS_AT: usize = SPADS_AT + SPADS * 8;
 
 /// Where DMA engines of the peer write patterns in a trial, a part of it each.
@@ -126,6 +126,16 @@ pub struct Page(InboundMemory);
 impl Page {
     pub fn new() -> Result<Page> {
         InboundMemory::new(PAGE as usize).map(Page)
+    }
+
+    /// That of another process.
+    pub fn join(file: OwnedFd) -> Result<Page> {
+        InboundMemory::of_file(file, 0, (PAGE as usize).next_multiple_of(page() as usize)).map(Page)
+    }
+
+    /// The file, for other processes.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.file()
     }
 
     pub fn base(&self) -> *mut u8 {

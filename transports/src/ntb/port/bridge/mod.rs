@@ -10,8 +10,8 @@
 //! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody. A word behind the first slot of window 0 where those of the chip cannot be used: whoever waits looks at it |
 //! | scratchpad | a register; a word behind the first slot of window 0 where the chip has too few |
 //!
-//! - A device belongs to one process, hence a host of such a ring has one PE. However that process
-//!   ends, the kernel resets the device, and the peer sees the link go down.
+//! - A device belongs to one process, which may let others of its host use the port ([`near`]). When all
+//!   have ended, however they did, the kernel resets the device, and the peer sees the link go down.
 //! - A process without an IOMMU before its device cannot open a window and is refused: the bridge
 //!   would lead its peer to all memory of the machine.
 //! - Registers of a device that was taken away or reset read as all ones. The port then says that its
@@ -24,11 +24,13 @@ mod core;
 mod device;
 mod engines;
 mod layout;
+pub mod near;
 mod outbound;
+mod reach;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use chip::{Aperture, Chip, ChipLink, Facts, News};
+pub use chip::{Aperture, Bell, Chip, ChipLink, Facts, News};
 pub use core::chip_link;
 pub use device::{Device, PciDevice, broken, gone};
 pub use engines::Offer;
@@ -36,6 +38,7 @@ pub use engines::Offer;
 use self::core::{Behind, Core};
 use super::engine::{Attendant, Engine, PER_HANDLE};
 use super::listener::Listener;
+use super::shared::Share;
 use super::slots::SlottedOutbound;
 use super::{
     Arrival, BusAddress, Capabilities, Counters, DmaCapability, DmaChannel, Event, InboundMemory,
@@ -88,7 +91,7 @@ impl BridgePort {
         let core = Arc::new(Core::new(Box::new(chip), device)?);
         let listener = Listener::start("shmem-ntb-device", core.clone(), core.waiters.clone())
             .map_err(|e| PortError::system("starting the thread of an NTB device", e))?;
-        let generation = core.generation.load(Ordering::SeqCst);
+        let generation = core.words.generation.load(Ordering::SeqCst);
         Ok(BridgePort {
             capabilities: capabilities(&core),
             _listener: listener,
@@ -158,7 +161,7 @@ impl BridgePort {
 
     /// Whether the peer can be reached; counts what is lost when not.
     fn reaches_peer(&self) -> bool {
-        let up = self.core.up_generation.load(Ordering::SeqCst) != 0;
+        let up = self.core.words.up_generation().is_some();
         if !up {
             self.core.count(Event::Lost, 1);
         }
@@ -210,13 +213,13 @@ impl NtbPort for BridgePort {
             speed: state.trained.speed,
             width: state.trained.width,
             max_payload: state.trained.max_payload,
-            generation: self.core.generation.load(Ordering::SeqCst),
+            generation: self.core.words.generation.load(Ordering::SeqCst),
         }
     }
 
     fn link_event(&self) -> bool {
         drop(self.core.look());
-        let now = self.core.generation.load(Ordering::SeqCst);
+        let now = self.core.words.generation.load(Ordering::SeqCst);
         self.seen_generation.swap(now, Ordering::Relaxed) != now
     }
 
@@ -312,7 +315,7 @@ impl NtbPort for BridgePort {
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
         self.check_slots(window, 0, 1)?;
-        Ok(Box::new(SlottedOutbound::new(outbound::Target::new(self.core.clone(), window))))
+        Ok(Box::new(SlottedOutbound::new(outbound::Target::new(&self.core, window))))
     }
 
     fn db_valid_mask(&self) -> u64 {
@@ -321,23 +324,23 @@ impl NtbPort for BridgePort {
 
     fn db_read(&self) -> u64 {
         self.core.collect();
-        self.core.pending.load(Ordering::SeqCst)
+        self.core.words.pending().load(Ordering::SeqCst)
     }
 
     fn db_clear(&self, bits: u64) {
-        self.core.pending.fetch_and(!bits, Ordering::SeqCst);
+        self.core.words.pending().fetch_and(!bits, Ordering::SeqCst);
     }
 
     fn db_read_mask(&self) -> u64 {
-        self.core.mask.load(Ordering::SeqCst) & self.core.valid_bits()
+        self.core.words.mask().load(Ordering::SeqCst) & self.core.valid_bits()
     }
 
     fn db_set_mask(&self, bits: u64) {
-        self.core.mask.fetch_or(bits, Ordering::SeqCst);
+        self.core.words.mask().fetch_or(bits, Ordering::SeqCst);
     }
 
     fn db_clear_mask(&self, bits: u64) {
-        self.core.mask.fetch_and(!bits, Ordering::SeqCst);
+        self.core.words.mask().fetch_and(!bits, Ordering::SeqCst);
         self.core.waiters.tell();
     }
 
@@ -352,16 +355,16 @@ impl NtbPort for BridgePort {
 
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
         let look = || {
-            let masked = self.core.mask.load(Ordering::SeqCst);
-            let pending = self.core.pending.load(Ordering::SeqCst) & bits & !masked;
-            let generation = self.core.generation.load(Ordering::SeqCst);
+            let masked = self.core.words.mask().load(Ordering::SeqCst);
+            let pending = self.core.words.pending().load(Ordering::SeqCst) & bits & !masked;
+            let generation = self.core.words.generation.load(Ordering::SeqCst);
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
             let told = &self.core.engines.transferred;
             let transferred = told.load(Ordering::SeqCst) && told.swap(false, Ordering::SeqCst);
             let done = pending != 0 || link_changed || transferred;
             (done, (done, Wake { pending, link_changed, transferred }))
         };
-        if self.core.interrupts() {
+        if self.core.has_bells() {
             return self.core.waiters.wait(timeout, look).1;
         }
         let begun = Instant::now();
@@ -413,11 +416,11 @@ impl NtbPort for BridgePort {
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
-        for event in Event::ALL {
-            counters[event] = self.core.counted(event);
-        }
-        counters
+        self.core.words.counters()
+    }
+
+    fn share(&self) -> Result<Share> {
+        near::share(&self.core)
     }
 
     fn describe(&self) -> String {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The peer's window: stores to a base address register.
 
-use super::core::{Core, WRITERS};
+use super::core::Core;
 use super::layout::first_slot;
+use super::reach::Reach;
 use crate::ntb::port::slots::Face;
 use crate::ntb::port::{Event, Result};
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A window, and a counter for writes to it.
 #[derive(Clone)]
 pub struct Target {
-    core: Arc<Core>,
+    reach: Arc<Reach>,
+    /// In the process that has the device open.
+    core: Option<Arc<Core>>,
     window: usize,
     bar: usize,
     /// Where the first slot for users starts in the BAR.
@@ -32,10 +35,15 @@ impl Drop for Writing<'_> {
 
 impl Target {
     /// `window` is one that the port has.
-    pub fn new(core: Arc<Core>, window: usize) -> Target {
+    pub fn new(core: &Arc<Core>, window: usize) -> Target {
+        Target { core: Some(core.clone()), ..Target::beside(core.reach.clone(), window) }
+    }
+
+    /// The same in another process than that which has the device open.
+    pub fn beside(reach: Arc<Reach>, window: usize) -> Target {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let aperture = core.apertures[window];
-        let shape = core.windows[window];
+        let aperture = reach.apertures[window];
+        let shape = reach.windows[window];
         let slot_size = shape.slot_size() as usize;
         Target {
             window,
@@ -43,8 +51,9 @@ impl Target {
             start: aperture.offset + first_slot(window) * slot_size,
             size: shape.size as usize,
             slot_size,
-            writer: NEXT.fetch_add(1, Ordering::Relaxed) % WRITERS,
-            core,
+            writer: NEXT.fetch_add(1, Ordering::Relaxed),
+            core: None,
+            reach,
         }
     }
 }
@@ -68,53 +77,52 @@ impl Face for Target {
     }
 
     fn begin(&self) -> Writing<'_> {
-        let count = &self.core.writers[self.writer].0;
+        let count = self.reach.words.writer(self.writer);
         count.fetch_add(1, Ordering::SeqCst);
         Writing(count)
     }
 
     fn entry(&self, slot: usize) -> u64 {
-        self.core.page.entry(self.window, slot + first_slot(self.window))
+        self.reach.page.entry(self.window, slot + first_slot(self.window))
     }
 
     fn up_generation(&self) -> Option<u64> {
-        match self.core.up_generation.load(Ordering::SeqCst) {
-            0 => None,
-            generation => Some(generation),
-        }
+        self.reach.words.up_generation()
     }
 
     fn refresh(&self) {
-        drop(self.core.look());
+        if let Some(core) = &self.core {
+            drop(core.look());
+        }
     }
 
     fn check(&self) -> Result<()> {
-        self.core.check_size(self.window)
+        self.reach.check_size(self.window)
     }
 
     unsafe fn store(&self, offset: usize, source: *const u8, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.core.device.store(self.bar, self.start + offset, source, len) };
+        unsafe { self.reach.device.store(self.bar, self.start + offset, source, len) };
     }
 
     fn store_words(&self, offset: usize, words: &[u64]) {
-        self.core.device.store_words(self.bar, self.start + offset, words);
+        self.reach.device.store_words(self.bar, self.start + offset, words);
     }
 
     unsafe fn load(&self, offset: usize, dest: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.core.device.load(self.bar, self.start + offset, dest, len) };
+        unsafe { self.reach.device.load(self.bar, self.start + offset, dest, len) };
     }
 
     fn order(&self) {
-        self.core.device.drain();
+        self.reach.device.drain();
     }
 
     fn flush(&self) {
-        self.core.device.drain();
+        self.reach.device.drain();
     }
 
     fn count(&self, event: Event, amount: u64) {
-        self.core.count(event, amount);
+        self.reach.count(event, amount);
     }
 }

@@ -38,6 +38,11 @@ fn the_function_is_a_port() {
 }
 
 #[test]
+fn several_processes_use_the_port() {
+    cases::conforms_beside::<Epf>(&SHAPES);
+}
+
+#[test]
 fn a_peer_reaches_what_is_open_and_nothing_else() {
     let (bench, a, b) = connected::<Epf>(Shape::LINUX);
     assert_eq!(bench.reachable(1).len(), 1, "the page of the port");

@@ -3,7 +3,7 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{
-    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+    Aperture, Bell, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
 };
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
@@ -297,6 +297,11 @@ impl Chip for IntelChip {
         for bit in (0..DOORBELLS as usize).filter(|bit| bits >> bit & 1 == 1) {
             self.device.write32(REGISTERS, RING + 4 * bit, 1);
         }
+    }
+
+    fn bell(&self, bit: u32) -> Option<Bell> {
+        let offset = RING + 4 * bit as usize;
+        Some(Bell { bar: REGISTERS, offset, bytes: 4, value: 1 })
     }
 
     fn spad(&self, index: usize) -> u32 {

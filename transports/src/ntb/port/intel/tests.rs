@@ -47,6 +47,11 @@ fn the_chips_are_ports() {
     cases::conforms::<Xeon>(&SHAPES);
 }
 
+#[test]
+fn several_processes_use_the_port() {
+    cases::conforms_beside::<Xeon>(&SHAPES);
+}
+
 /// Every doorbell wakes, that of the vector which the link has as well, and so does the link.
 #[test]
 fn no_doorbell_has_the_vector_that_does_not_work() {

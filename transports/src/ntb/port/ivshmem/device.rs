@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device itself: shared memory, a register that interrupts the peer, interrupts from it.
 
+use crate::ntb::port::shared::DeviceShare;
 use crate::ntb::port::vfio::{self, Bar};
 use crate::ntb::port::{PortError, Result};
 use nix::sys::eventfd::EventFd;
@@ -32,6 +33,14 @@ pub trait Device: Debug + Send + Sync {
     /// Raised by the peer, one for each vector.
     fn interrupts(&self) -> &[EventFd];
 
+    /// What another process of this host needs to use the memory and to interrupt.
+    fn share(&self) -> Result<DeviceShare> {
+        Err(PortError::Unsupported("way for several processes to use it"))
+    }
+
+    /// In such a process: lets go of the device, whose owner has ended. Its memory is of zeros then.
+    fn abandon(&self) {}
+
     /// What it is and where, for people.
     fn describe(&self) -> String;
 }
@@ -46,7 +55,8 @@ pub struct PciDevice {
 }
 
 impl PciDevice {
-    pub fn new(device: vfio::Device) -> Result<PciDevice> {
+    /// Maps the memory of a function that another process may have open.
+    pub fn beside(device: vfio::Device) -> Result<PciDevice> {
         // Elsewhere the kernel maps it as that of a device, where atomic operations and unaligned accesses fault.
         if cfg!(not(target_arch = "x86_64")) {
             return Err(PortError::Invalid(format!(
@@ -59,14 +69,20 @@ impl PciDevice {
         if registers.size() < REGISTERS_SIZE {
             return Err(PortError::Invalid(format!("{} lacks registers", device.address())));
         }
-        let interrupts = device.interrupts(VECTORS_MAX)?;
-        if interrupts.is_empty() {
+        Ok(PciDevice { device, registers, memory, interrupts: vec![] })
+    }
+
+    /// Takes a function over, with its interrupts.
+    pub fn new(device: vfio::Device) -> Result<PciDevice> {
+        let mut function = PciDevice::beside(device)?;
+        function.interrupts = function.device.interrupts(VECTORS_MAX)?;
+        if function.interrupts.is_empty() {
             return Err(PortError::Invalid(format!(
                 "{} raises no interrupts: the virtual machine must have it as ivshmem-doorbell",
-                device.address()
+                function.device.address()
             )));
         }
-        Ok(PciDevice { device, registers, memory, interrupts })
+        Ok(function)
     }
 
     fn register(&self, offset: usize) -> *mut u32 {
@@ -93,6 +109,14 @@ impl Device for PciDevice {
 
     fn interrupts(&self) -> &[EventFd] {
         &self.interrupts
+    }
+
+    fn share(&self) -> Result<DeviceShare> {
+        self.device.share()
+    }
+
+    fn abandon(&self) {
+        self.device.abandon([&self.registers, &self.memory].into_iter());
     }
 
     fn describe(&self) -> String {

@@ -14,23 +14,25 @@
 //!   checked by whoever uses it.
 //! - A link has two sides. Which one a device is follows from the number that the
 //!   [`server`] gives it.
-//! - A device belongs to one process, hence a host of such a ring has one PE.
+//! - A device belongs to one process, which may let others of its host use the port ([`near`]).
 //! - A process that dies leaves its side enabled until another opens the device, as a bridge does; a
 //!   virtual machine that ends does not: the [`server`] disables its side.
 
 mod device;
 mod layout;
+pub mod near;
 mod outbound;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
 use super::listener::{self, Listener, Source, Waiters};
-use super::slots::{self, SlottedOutbound};
+use super::shared::{Near, Share, Words};
+use super::slots;
 use super::vfio;
 use super::{
     Arrival, BusAddress, Capabilities, Counters, DoorbellDelivery, Event, InboundMemory, LinkEvent,
-    LinkState, NtbPort, Outbound, PcieGen, PortError, Region, Result, Wake, Window,
+    LinkState, NtbPort, Outbound, PortError, Region, Result, Wake, Window,
 };
 use device::{Device, PciDevice};
 use layout::{Section, Shared};
@@ -64,7 +66,8 @@ struct Core {
     device: Arc<dyn Device>,
     shared: Shared,
     side: usize,
-    counters: [AtomicU64; Event::ALL.len()],
+    /// Of which others see events and counts; all else is in the memory of the device.
+    words: Arc<Words>,
 }
 
 impl IvshmemPort {
@@ -86,7 +89,8 @@ impl IvshmemPort {
             }
         };
         let shared = Shared::new(device.clone())?;
-        let core = Core { device, shared, side, counters: Default::default() };
+        let words = Arc::new(Words::new(0)?);
+        let core = Core { device, shared, side, words };
         core.own().take_over(core.device.interrupts().len() as u32);
         let core = Arc::new(core);
         let waiters = Arc::new(Waiters::default());
@@ -146,18 +150,18 @@ impl IvshmemPort {
         }
         Ok(())
     }
-
-    /// Whether the peer's registers can be reached; counts what is lost when not.
-    fn reaches_peer(&self) -> bool {
-        let up = self.core.shared.is_up();
-        if !up {
-            self.core.count(Event::Lost, 1);
-        }
-        up
-    }
 }
 
 impl Core {
+    /// Whether the peer's registers can be reached; counts what is lost when not.
+    fn reaches_peer(&self) -> bool {
+        let up = self.shared.is_up();
+        if !up {
+            self.count(Event::Lost, 1);
+        }
+        up
+    }
+
     fn own(&self) -> &Section {
         self.shared.section(self.side)
     }
@@ -167,7 +171,7 @@ impl Core {
     }
 
     fn count(&self, event: Event, amount: u64) {
-        self.counters[event as usize].fetch_add(amount, Ordering::Relaxed);
+        self.words.count(event, amount);
     }
 
     /// Raises the vectors of some bits at the peer.
@@ -227,15 +231,8 @@ impl NtbPort for IvshmemPort {
         self.await_writes(1)
     }
 
-    /// There is no line: the figures of one with a single lane of the first generation.
     fn link_state(&self) -> LinkState {
-        LinkState {
-            up: self.core.shared.is_up(),
-            speed: PcieGen::Gen1,
-            width: 1,
-            max_payload: 256,
-            generation: self.core.shared.generation(),
-        }
+        Near::link_state(&self.core)
     }
 
     fn link_event(&self) -> bool {
@@ -339,23 +336,23 @@ impl NtbPort for IvshmemPort {
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
         self.check_slots(window, 0, 1)?;
-        Ok(Box::new(SlottedOutbound::new(outbound::Target::new(self.core.clone()))))
+        Near::outbound(&self.core, window)
     }
 
     fn db_read(&self) -> u64 {
-        self.core.own().pending.load(Ordering::Acquire) & self.db_valid_mask()
+        self.core.pending() & self.db_valid_mask()
     }
 
     fn db_clear(&self, bits: u64) {
-        self.core.own().pending.fetch_and(!bits, Ordering::SeqCst);
+        self.core.clear(bits);
     }
 
     fn db_read_mask(&self) -> u64 {
-        self.core.own().mask.load(Ordering::Acquire) & self.db_valid_mask()
+        self.core.mask() & self.db_valid_mask()
     }
 
     fn db_set_mask(&self, bits: u64) {
-        self.core.own().mask.fetch_or(bits, Ordering::SeqCst);
+        self.core.set_mask(bits);
     }
 
     fn db_clear_mask(&self, bits: u64) {
@@ -365,14 +362,9 @@ impl NtbPort for IvshmemPort {
 
     fn peer_db_set(&self, bits: u64) {
         let bits = bits & self.db_valid_mask();
-        if bits == 0 || !self.reaches_peer() {
-            return;
+        if bits != 0 {
+            self.core.ring(bits);
         }
-        self.core.count(Event::DoorbellsRung, 1);
-        let peer = self.core.peer();
-        peer.pending.fetch_or(bits, Ordering::SeqCst);
-        let heard = bits & !peer.mask.load(Ordering::SeqCst);
-        self.core.interrupt(heard);
     }
 
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
@@ -407,17 +399,17 @@ impl NtbPort for IvshmemPort {
     }
 
     fn peer_spad_write(&self, index: usize, value: u32) {
-        if let Some(spad) = self.core.peer().spads.get(index).filter(|_| self.reaches_peer()) {
+        if let Some(spad) = self.core.peer().spads.get(index).filter(|_| self.core.reaches_peer()) {
             spad.store(value, Ordering::Release);
         }
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
-        for event in Event::ALL {
-            counters[event] = self.core.counters[event as usize].load(Ordering::Relaxed);
-        }
-        counters
+        self.core.words.counters()
+    }
+
+    fn share(&self) -> Result<Share> {
+        near::share(&self.core, &self.waiters)
     }
 
     fn describe(&self) -> String {

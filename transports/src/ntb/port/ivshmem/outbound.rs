@@ -33,6 +33,22 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// Counters for writes of the process that has the device open; others have one each, as long as there are enough.
+const OWNERS: usize = WRITERS / 2;
+
+/// The counter of a handle: the process in a place, and a number.
+fn writer_of(place: usize, number: usize) -> usize {
+    match place.checked_sub(1) {
+        None => number % OWNERS,
+        Some(other) => OWNERS + other % (WRITERS - OWNERS),
+    }
+}
+
+/// The counter of a process that has ended, if no other has the same, of all in so many places.
+pub fn left_by(place: usize, places: usize) -> Option<usize> {
+    (place > 0 && places <= 1 + WRITERS - OWNERS).then(|| writer_of(place, 0))
+}
+
 impl Target {
     pub fn new(core: Arc<Core>) -> Target {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -41,7 +57,7 @@ impl Target {
             base: core.shared.window_base(1 - core.side),
             slot_size: window.slot_size() as usize,
             size: window.size as usize,
-            writer: NEXT.fetch_add(1, Ordering::Relaxed) % WRITERS,
+            writer: writer_of(core.words.place(), NEXT.fetch_add(1, Ordering::Relaxed)),
             core,
         }
     }

@@ -5,13 +5,16 @@ use super::device::Device;
 use super::server::{Change, Server};
 use super::*;
 use crate::ntb::port::conformance::CASES;
+use crate::ntb::port::shared::DeviceShare;
+use crate::ntb::port::shared::tests::{self as shared_tests, Beside};
+use crate::ntb::port::vfio::lead_nowhere;
 use nix::sys::eventfd::EventFd;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::ffi::c_void;
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -23,9 +26,11 @@ const VECTORS: [usize; 2] = [1, 4];
 struct Client {
     position: u32,
     base: NonNull<c_void>,
+    memory: OwnedFd,
     own: Vec<EventFd>,
     peer: Mutex<Vec<EventFd>>,
-    stream: UnixStream,
+    /// None of another process beside.
+    stream: Option<UnixStream>,
     vectors: usize,
 }
 
@@ -56,26 +61,34 @@ impl Client {
         let position = hear(&stream).0 as u32;
         let (what, memory) = hear(&stream);
         assert_eq!(what, -1);
-        let size = NonZeroUsize::new(SIZE).unwrap();
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a fresh mapping.
-        let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, memory.unwrap(), 0) };
+        let memory = memory.unwrap();
+        let base = mapped(&memory);
         let (mut own, mut peer) = (Vec::new(), Vec::new());
         while own.len() < vectors {
             let (number, fd) = hear(&stream);
             let event = unsafe_event(fd.unwrap());
             if number as u32 == position { own.push(event) } else { peer.push(event) }
         }
-        Client { position, base: base.unwrap(), own, peer: Mutex::new(peer), stream, vectors }
+        let (peer, stream) = (Mutex::new(peer), Some(stream));
+        Client { position, base, memory, own, peer, stream, vectors }
     }
 
     /// Takes the doorbells of a peer that has come later.
     fn meet(&self) {
         let mut peer = self.peer.lock().unwrap();
         while peer.len() < self.vectors {
-            peer.push(unsafe_event(hear(&self.stream).1.unwrap()));
+            let stream = self.stream.as_ref().unwrap();
+            peer.push(unsafe_event(hear(stream).1.unwrap()));
         }
     }
+}
+
+/// A mapping of its own.
+fn mapped(memory: &OwnedFd) -> NonNull<c_void> {
+    let size = NonZeroUsize::new(SIZE).unwrap();
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a fresh mapping.
+    unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, memory, 0) }.unwrap()
 }
 
 fn unsafe_event(fd: OwnedFd) -> EventFd {
@@ -100,6 +113,26 @@ impl Device for Client {
 
     fn interrupts(&self) -> &[EventFd] {
         &self.own
+    }
+
+    fn share(&self) -> Result<DeviceShare> {
+        let memory = self.memory.try_clone().unwrap();
+        let dup = |bell: &EventFd| unsafe_event(bell.as_fd().try_clone_to_owned().unwrap());
+        let twin: Arc<dyn Device> = Arc::new(Client {
+            position: self.position,
+            base: mapped(&memory),
+            memory,
+            own: vec![],
+            peer: Mutex::new(self.peer.lock().unwrap().iter().map(dup).collect()),
+            stream: None,
+            vectors: self.vectors,
+        });
+        Ok(DeviceShare::Here(Arc::new(twin)))
+    }
+
+    fn abandon(&self) {
+        // SAFETY: the mapping made by `mapped`, which is used by raw pointers and atomics.
+        unsafe { lead_nowhere(self.base.cast(), SIZE) }.unwrap();
     }
 
     fn describe(&self) -> String {
@@ -150,6 +183,38 @@ fn a_link_between_two_clients_is_a_port() {
             assert!(!path.exists());
         }
     }
+}
+
+/// Both sides are used by processes beside those which have the devices open.
+#[test]
+fn a_link_is_a_port_for_several_processes() {
+    for (name, case) in CASES {
+        eprintln!("{name}");
+        let (path, thread) = server(&format!("beside-{name}"), 2);
+        let first = Arc::new(Client::connect(&path, 2));
+        let second = Arc::new(Client::connect(&path, 2));
+        first.meet();
+        {
+            let ports = [first, second].map(|client| IvshmemPort::new(client).unwrap());
+            let [a, b] = ports.map(|port| Beside::of(Arc::new(port)));
+            case(&*a.port, &*b.port);
+        }
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn an_owner_that_ends_is_a_link_that_is_lost() {
+    let (path, thread) = server("owner-ends", 2);
+    let first = Arc::new(Client::connect(&path, 2));
+    let second = Arc::new(Client::connect(&path, 2));
+    first.meet();
+    let a = Beside::of(Arc::new(IvshmemPort::new(first).unwrap()));
+    let b = IvshmemPort::new(second).unwrap();
+    b.link_enable().unwrap();
+    shared_tests::is_lost_with_its_owner(a, &b);
+    drop(b);
+    thread.join().unwrap();
 }
 
 #[test]

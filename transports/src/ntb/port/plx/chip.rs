@@ -3,7 +3,7 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{
-    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+    Aperture, Bell, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
 };
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::hash::{BuildHasher, RandomState};
@@ -264,6 +264,11 @@ impl Chip for PlxChip {
 
     fn ring(&self, bits: u64) {
         self.write(self.peer_bells().set, bits as u32);
+    }
+
+    fn bell(&self, bit: u32) -> Option<Bell> {
+        let offset = self.own + self.peer_bells().set;
+        Some(Bell { bar: REGISTERS, offset, bytes: 4, value: 1 << bit })
     }
 }
 

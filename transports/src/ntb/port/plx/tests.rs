@@ -35,6 +35,11 @@ fn the_chip_is_a_port() {
 }
 
 #[test]
+fn several_processes_use_the_port() {
+    cases::conforms_beside::<Plx>(&[Shape::EVEN, Shape::UNEVEN]);
+}
+
+#[test]
 fn windows_are_what_both_sides_have() {
     let (bench, a, b) = connected::<Plx>(Shape::UNEVEN);
     assert_eq!(a.capabilities().windows, b.capabilities().windows);

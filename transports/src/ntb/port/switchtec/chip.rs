@@ -3,7 +3,7 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{
-    Aperture, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
+    Aperture, Bell, Chip, ChipLink, Device, Facts, News, broken, chip_link, gone,
 };
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -414,6 +414,11 @@ impl Chip for SwitchtecChip {
 
     fn ring(&self, bits: u64) {
         self.device.write64(REGISTERS, doorbells(self.own) + RING, bits << self.shift(false));
+    }
+
+    fn bell(&self, bit: u32) -> Option<Bell> {
+        let (offset, value) = (doorbells(self.own) + RING, 1 << bit << self.shift(false));
+        Some(Bell { bar: REGISTERS, offset, bytes: 8, value })
     }
 }
 

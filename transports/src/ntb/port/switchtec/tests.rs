@@ -39,6 +39,11 @@ fn the_switch_is_a_port() {
 }
 
 #[test]
+fn several_processes_use_the_port() {
+    cases::conforms_beside::<Switch>(&SHAPES);
+}
+
+#[test]
 fn every_doorbell_wakes_alone_and_in_bursts() {
     for shape in SHAPES {
         let (bench, a, b) = connected::<Switch>(shape);

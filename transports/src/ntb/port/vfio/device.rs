@@ -2,13 +2,14 @@
 //! An open PCI function: its registers, memory and interrupts.
 
 use super::{Container, call};
+use crate::ntb::port::shared::DeviceShare;
 use crate::ntb::port::{PcieGen, PortError, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -83,7 +84,8 @@ impl Trained {
 pub struct Device {
     file: File,
     address: String,
-    container: Arc<Container>,
+    /// None in a process that was given the descriptor by another one.
+    container: Option<Arc<Container>>,
     /// Where configuration space starts in the file.
     space: u64,
 }
@@ -114,14 +116,56 @@ impl Device {
     ) -> Result<Device> {
         // SAFETY: the caller's promise.
         let file = unsafe { File::from_raw_fd(fd) };
-        let mut device = Device { file, address, container, space: 0 };
-        device.space = device.region(VFIO_PCI_CONFIG_REGION_INDEX)?.offset;
+        let mut device = Device::of(file, address)?;
+        device.container = Some(container);
         let failed = |e| PortError::system(format!("enabling {}", device.address), e);
         let mut command = [0; 2];
         device.file.read_exact_at(&mut command, device.space + COMMAND).map_err(failed)?;
         let command = u16::from_le_bytes(command) | MEMORY_AND_MASTER;
         device.file.write_all_at(&command.to_le_bytes(), device.space + COMMAND).map_err(failed)?;
         Ok(device)
+    }
+
+    fn of(file: File, address: String) -> Result<Device> {
+        let mut device = Device { file, address, container: None, space: 0 };
+        device.space = device.region(VFIO_PCI_CONFIG_REGION_INDEX)?.offset;
+        Ok(device)
+    }
+
+    /// A function that another process has open, from its descriptor: its memory can be mapped.
+    pub fn beside(file: OwnedFd, address: String) -> Result<Device> {
+        Device::of(file.into(), address)
+    }
+
+    /// What another process needs for that.
+    pub fn share(&self) -> Result<DeviceShare> {
+        let file = self.file.try_clone();
+        let file =
+            file.map_err(|e| PortError::system("duplicating the descriptor of a device", e))?;
+        Ok(DeviceShare::File(file.into(), self.address.clone()))
+    }
+
+    /// Puts memory that leads nowhere in the place of ranges of the function, and closes it: as long as a process has it
+    /// open or mapped, the kernel does not reset it, and nobody else can open it.
+    pub fn abandon<'a>(&self, bars: impl Iterator<Item = &'a Bar>) {
+        for bar in bars {
+            // SAFETY: the range is that of the value, which is used by stores and loads alone and takes it back.
+            if let Err(error) = unsafe { lead_nowhere(bar.base, bar.size) } {
+                tracing::warn!(%error, "leaving the memory of {}", self.address);
+            }
+        }
+        let nothing = File::open("/dev/null");
+        let closed = nothing.and_then(|nothing| {
+            // SAFETY: both are descriptors of this process, and that of the value goes on to be one.
+            match unsafe { libc::dup3(nothing.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) }
+            {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "closing {}", self.address);
+        }
     }
 
     /// Where it is on the bus, for people.
@@ -213,8 +257,9 @@ impl Device {
         done.map(|_| ()).map_err(|e| PortError::system(format!("resetting {}", self.address), e))
     }
 
-    pub(super) fn container(&self) -> &Arc<Container> {
-        &self.container
+    pub(super) fn container(&self) -> Result<&Arc<Container>> {
+        let none = PortError::Unsupported("address space: another process has the device open");
+        self.container.as_ref().ok_or(none)
     }
 
     /// The link between the function and this machine.
@@ -224,7 +269,7 @@ impl Device {
 
     /// See `bridge::device::Device`.
     pub fn reserve(&self, len: u64, align: u64) -> Result<u64> {
-        self.container.reserve(len, align)
+        self.container()?.reserve(len, align)
     }
 
     /// Puts memory behind an address of the functions.
@@ -233,12 +278,12 @@ impl Device {
     /// The memory stays mapped until `unmap_memory`; the functions may write it at any time.
     pub unsafe fn map_memory(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.container.map(address, base, len) }
+        unsafe { self.container()?.map(address, base, len) }
     }
 
     /// Takes it back, whole.
     pub fn unmap_memory(&self, address: u64, len: usize) -> Result<()> {
-        self.container.unmap(address, len)
+        self.container()?.unmap(address, len)
     }
 
     fn region(&self, index: u32) -> Result<vfio_region_info> {
@@ -258,6 +303,20 @@ impl Device {
     fn call<T>(&self, number: u32, argument: *mut T) -> io::Result<i32> {
         call(self.file.as_raw_fd(), number, argument as libc::c_ulong)
     }
+}
+
+/// Puts private memory, of zeros, in the place of a range.
+///
+/// # Safety
+/// Nobody believes that the range is what it was, and whoever uses it does so by raw pointers or atomics.
+pub unsafe fn lead_nowhere(base: NonNull<u8>, size: usize) -> io::Result<()> {
+    let size = NonZeroUsize::new(size).ok_or(io::ErrorKind::InvalidInput)?;
+    let at = NonZeroUsize::new(base.as_ptr().addr());
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
+    // SAFETY: the caller's promise.
+    unsafe { mmap_anonymous(at, size, access, flags)? };
+    Ok(())
 }
 
 /// Ties events to vectors by `set`, whose answer is 0, or how many vectors there are where those are fewer than

@@ -18,6 +18,8 @@ pub mod order;
 #[cfg(feature = "testing")]
 pub mod trial;
 
+#[cfg(test)]
+pub use device::lead_nowhere;
 pub use device::{Bar, Device, Trained, express};
 
 use super::functions::Function;
@@ -95,7 +97,7 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
 
 /// Opens another function in the address space of `device`: both see the same memory there.
 pub fn join(device: &Device, function: &Function) -> Result<Device> {
-    let container = device.container();
+    let container = device.container()?;
     let number = group_of(function)?;
     let mut groups = container.groups();
     if !groups.iter().any(|(known, _)| *known == number) {
@@ -154,7 +156,7 @@ impl Container {
             let hint = match error.raw_os_error() {
                 Some(libc::ENOMEM) => {
                     ": the limit of locked memory is too low (ulimit -l unlimited, or memlock in \
-                     /etc/security/limits.conf)"
+                     /etc/security/limits.conf); the first PE of a host locks the memory of all"
                 }
                 Some(libc::EINVAL) => ": the IOMMU has no such addresses",
                 Some(libc::EFAULT) => ": this kernel maps no such memory for devices",

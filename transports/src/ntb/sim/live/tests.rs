@@ -44,7 +44,7 @@ fn one_way_beside_ns(to: usize, words: usize, steps: usize) -> f64 {
             let (ring, localities) = (&ring, &localities);
             scope.spawn(move || {
                 let config = Settings::from_environment(Environment::default()).expect("sound");
-                let job = Job { pe, localities, config: &config };
+                let job = Job { pe, localities, config: &config, meeting: None };
                 let heap: Vec<AtomicU64> = (0..=WORDS).map(|_| AtomicU64::new(0)).collect();
                 let segment = Segment {
                     kind: SegmentKind::Heap,

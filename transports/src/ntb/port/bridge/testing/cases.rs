@@ -6,6 +6,7 @@ use super::{Bench, Function, Model, opened, store};
 use crate::ntb::drive::device_tests::Link;
 use crate::ntb::port::bridge::{BridgePort, Device, layout};
 use crate::ntb::port::conformance;
+use crate::ntb::port::shared::tests::Beside;
 use crate::ntb::port::{Line, NtbPort, PortError, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -79,6 +80,21 @@ pub fn conforms<M: Driven>(shapes: &[M::Shape]) {
             case(&a, &b);
             let (_bench, a, b) = pair::<M>(*shape);
             case(&b, &a);
+        }
+    }
+}
+
+/// The same with processes on both sides that use the ports beside those which have the functions open.
+pub fn conforms_beside<M: Driven>(shapes: &[M::Shape]) {
+    for shape in shapes {
+        for (name, case) in conformance::CASES {
+            eprintln!("{name}, {shape:?}");
+            let (_bench, a, b) = pair::<M>(*shape);
+            let [a, b] = [a, b].map(|port| Beside::of(Arc::new(port)));
+            case(&*a.port, &*b.port);
+            let (_bench, a, b) = pair::<M>(*shape);
+            let a = Beside::of(Arc::new(a));
+            case(&*a.port, &b);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::machines::{Behind, Inner, Map, deliver};
 use super::{Access, Bench, Model, accesses_by_width};
 use crate::ntb::port::Result;
 use crate::ntb::port::bridge::device::Device;
+use crate::ntb::port::shared::DeviceShare;
 use crate::ntb::port::vfio::Trained;
 use nix::sys::eventfd::EventFd;
 use std::fmt::{self, Debug};
@@ -172,6 +173,12 @@ impl<M: Model> Device for Function<M> {
 
     fn drain(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn share(&self) -> Result<DeviceShare> {
+        let Function { bench, side, process } = self;
+        let twin: Arc<dyn Device> = Arc::new(Function::new(bench.clone(), *side, *process));
+        Ok(DeviceShare::Here(Arc::new(twin)))
     }
 
     fn trained(&self) -> Trained {

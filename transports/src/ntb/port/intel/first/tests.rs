@@ -38,6 +38,11 @@ fn the_chips_are_ports() {
 }
 
 #[test]
+fn several_processes_use_the_port() {
+    cases::conforms_beside::<Xeon>(&SHAPES);
+}
+
+#[test]
 fn every_doorbell_wakes_who_has_waited_short_or_long() {
     let (_bench, a, b) = connected::<Xeon>(Shape::BROADWELL);
     b.db_clear_mask(u64::MAX);

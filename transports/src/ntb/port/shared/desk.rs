@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the first PE of a host serves the others, which use its devices.
+//!
+//! It listens at a socket in the abstract namespace. Every user of the machine sees its name; who is of another user is
+//! disconnected, and who does not know the token is told nothing. A thread serves all; it sleeps when nobody asks.
+
+use super::introduction;
+use super::message::{BYTES_MAX, Request, encode_reply, receive, send};
+use super::sharer::{Lent, Sharer};
+use crate::ntb::port::{NtbPort, PortError};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt,
+    listen, socket, sockopt,
+};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tombolo_core::threads::spawn_without_signals;
+use tombolo_core::transport::Meeting;
+
+/// How long the end waits for processes that still use the devices.
+const LINGER: Duration = Duration::from_secs(2);
+/// Before another look where no connection can be taken.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Processes that may be connected.
+const CONNECTIONS_MAX: usize = 256;
+
+/// The name of the socket.
+pub fn name_of(meeting: &Meeting) -> Vec<u8> {
+    [b"tombolo-ntb-".as_slice(), &meeting.name].concat()
+}
+
+/// What those who come are told.
+enum Decision {
+    /// Nothing yet.
+    Open,
+    /// Why there are no ports.
+    Refused(String),
+    /// Of these ports.
+    Lent(Vec<Arc<Lent>>),
+    /// All are disconnected.
+    Closed,
+}
+
+/// What the thread and the owner share.
+struct Common {
+    decision: Mutex<Decision>,
+    /// Something has been decided.
+    turn: EventFd,
+    /// Processes that use the ports.
+    users: Mutex<usize>,
+    left: Condvar,
+}
+
+/// The desk. It closes with this value.
+pub struct Desk {
+    common: Arc<Common>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Desk {
+    /// Opens it. Who comes waits until something is decided.
+    pub fn open(meeting: &Meeting) -> io::Result<Desk> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
+        listen(&listener, Backlog::MAXALLOWABLE)?;
+        let common = Arc::new(Common {
+            decision: Mutex::new(Decision::Open),
+            turn: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            users: Mutex::default(),
+            left: Condvar::new(),
+        });
+        let (token, own) = (meeting.token, common.clone());
+        let serve = move || {
+            Server { listener, token, connections: vec![], common: own }.serve();
+        };
+        let thread = Some(spawn_without_signals("shmem-ntb-desk", serve)?);
+        Ok(Desk { common, thread })
+    }
+
+    /// Tells all why there are no ports.
+    pub fn refuse(&self, why: &str) {
+        self.common.decide(Decision::Refused(why.to_owned()));
+    }
+
+    /// Lends ports to all. The error says why they cannot be lent; all are told the same.
+    pub fn lend(&self, ports: &[Arc<dyn NtbPort>]) -> Result<(), PortError> {
+        let lent = ports.iter().map(|port| Lent::new(port.clone()).map(Arc::new));
+        let lent = lent.collect::<Result<Vec<_>, _>>();
+        match lent {
+            Ok(lent) => self.common.decide(Decision::Lent(lent)),
+            Err(error) => {
+                self.refuse(&error.to_string());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a while until nobody uses the ports any more.
+    pub fn await_end(&self) {
+        let users = self.common.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = |users: &mut usize| *users > 0;
+        drop(self.common.left.wait_timeout_while(users, LINGER, in_use));
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.common.decide(Decision::Closed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Common {
+    fn decision(&self) -> MutexGuard<'_, Decision> {
+        self.decision.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide(&self, decision: Decision) {
+        *self.decision() = decision;
+        // A full counter wakes the thread as well.
+        let _ = self.turn.write(1);
+    }
+
+    fn count(&self, more: bool) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        *users = if more { *users + 1 } else { users.saturating_sub(1) };
+        self.left.notify_all();
+    }
+}
+
+/// What the thread has.
+struct Server {
+    listener: OwnedFd,
+    token: [u8; 8],
+    connections: Vec<Connection>,
+    common: Arc<Common>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    state: State,
+}
+
+enum State {
+    /// Has not said who it is.
+    Silent,
+    /// Waits to be told.
+    Waiting,
+    /// Uses the ports.
+    User(User),
+}
+
+/// Takes all back when it goes.
+struct User {
+    ports: Vec<Sharer>,
+    common: Arc<Common>,
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.ports.clear();
+        self.common.count(false);
+    }
+}
+
+impl Server {
+    fn serve(mut self) {
+        let mut message = vec![0; BYTES_MAX];
+        loop {
+            let sockets = self.connections.iter().map(|connection| connection.socket.as_fd());
+            let watched = [self.common.turn.as_fd(), self.listener.as_fd()];
+            let mut polled: Vec<PollFd<'_>> = watched
+                .into_iter()
+                .chain(sockets)
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
+            if poll(&mut polled, PollTimeout::NONE).is_err() {
+                continue;
+            }
+            let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+            if ready[0] {
+                let _ = self.common.turn.read();
+            }
+            let mut ready_ones = ready[2..].iter();
+            self.connections.retain_mut(|connection| {
+                !ready_ones.next().unwrap_or(&false) || connection.hear(&self.token, &mut message)
+            });
+            if ready[1] {
+                self.admit();
+            }
+            if !self.tell() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next connection. Where there are too many, whoever has said nothing so far makes room.
+    fn admit(&mut self) {
+        match accept(&self.listener) {
+            Ok(connection) => self.connections.extend(connection),
+            // There are no descriptors, which others may give back: the listener is ready until then.
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+        if self.connections.len() > CONNECTIONS_MAX {
+            let last = self.connections.pop();
+            self.connections.retain(|it| !matches!(it.state, State::Silent));
+            self.connections.extend(last.filter(|_| self.connections.len() < CONNECTIONS_MAX));
+        }
+    }
+
+    /// Tells those who wait what has been decided. False: it is closed.
+    fn tell(&mut self) -> bool {
+        let common = self.common.clone();
+        let decision = common.decision();
+        match &*decision {
+            Decision::Open => true,
+            Decision::Closed => false,
+            Decision::Refused(why) => {
+                let refusal = encode_reply(&Err(PortError::Exhausted(why.clone())));
+                self.connections.retain(|connection| {
+                    let waits = matches!(connection.state, State::Waiting);
+                    if waits {
+                        // Who is gone need not know.
+                        let flags = MsgFlags::MSG_DONTWAIT;
+                        let _ = send(connection.socket.as_fd(), &refusal, &[], flags);
+                    }
+                    !waits
+                });
+                true
+            }
+            Decision::Lent(lent) => {
+                self.connections.retain_mut(|connection| {
+                    if !matches!(connection.state, State::Waiting) {
+                        return true;
+                    }
+                    match introduce(connection.socket.as_fd(), lent) {
+                        Ok(ports) => {
+                            common.count(true);
+                            connection.state = State::User(User { ports, common: common.clone() });
+                            true
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "a process of this host gets no NTB ports");
+                            false
+                        }
+                    }
+                });
+                true
+            }
+        }
+    }
+}
+
+/// The next connection; none if it is gone again, or of another user.
+fn accept(listener: &OwnedFd) -> io::Result<Option<Connection>> {
+    let socket = match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(socket) => unsafe { OwnedFd::from_raw_fd(socket) },
+        Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
+    // SAFETY: no arguments, cannot fail.
+    let own = unsafe { libc::geteuid() };
+    Ok((user == own).then_some(Connection { socket, state: State::Silent }))
+}
+
+/// Makes all ports known to a process.
+fn introduce(socket: BorrowedFd<'_>, lent: &[Arc<Lent>]) -> Result<Vec<Sharer>, PortError> {
+    let failed = |e| PortError::system("telling of a port", e);
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let mut ports = Vec::with_capacity(lent.len());
+    let head = encode_reply(&Ok((lent.len() as u64, String::new())));
+    send(socket, &head, &[], flags).map_err(failed)?;
+    for port in lent {
+        let sharer = Sharer::new(port)?;
+        let bytes = introduction::bytes(port.port.capabilities(), &port.share, sharer.place());
+        send(socket, &bytes, &introduction::files(&port.share), flags).map_err(failed)?;
+        ports.push(sharer);
+    }
+    Ok(ports)
+}
+
+impl Connection {
+    /// Takes a message. False: the other end is closed, or is not one of this job.
+    fn hear(&mut self, token: &[u8; 8], message: &mut [u8]) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let (len, mut files) = match receive(self.socket.as_fd(), message, flags) {
+            Ok((0, _)) => return false,
+            Ok(received) => received,
+            Err(error) => {
+                let again = [Errno::EAGAIN as i32, Errno::EINTR as i32];
+                return error.raw_os_error().is_some_and(|number| again.contains(&number));
+            }
+        };
+        let message = &message[..len];
+        match &mut self.state {
+            State::Silent => {
+                let knows = message == token;
+                self.state = State::Waiting;
+                knows
+            }
+            // Nothing is asked for before there is an answer.
+            State::Waiting => false,
+            State::User(user) => {
+                let Some(request) = Request::decode(message) else { return false };
+                let Some(port) = user.ports.get_mut(request.port) else { return false };
+                port.ring();
+                let reply = port.serve(&request, files.pop());
+                if !request.op.is_answered() {
+                    return true;
+                }
+                let reply = encode_reply(&reply);
+                send(self.socket.as_fd(), &reply, &[], flags).is_ok()
+            }
+        }
+    }
+}

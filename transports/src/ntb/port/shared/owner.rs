@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process that has the devices open, as another one of its host reaches it.
+
+use super::SharedPort;
+use super::desk::name_of;
+use super::introduction;
+use super::message::{ARGUMENTS, BYTES_MAX, Op, Request, decode_reply, receive, send};
+use super::near::Near;
+use crate::ntb::port::{NtbPort, PortError, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockopt,
+    setsockopt, shutdown, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tombolo_core::threads::spawn_without_signals;
+use tombolo_core::transport::Meeting;
+
+/// How long a reply may take: some chips take seconds to open a window, and several PEs may ask.
+const REPLY: Duration = Duration::from_secs(60);
+/// Between attempts to reach an owner that is not as far.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Ports of a host.
+const PORTS_MAX: u64 = 2;
+
+/// The connection.
+pub struct Owner {
+    socket: OwnedFd,
+    /// One asks at a time.
+    asking: Mutex<()>,
+    gone: AtomicBool,
+}
+
+/// A thread that notices when the owner ends; it ends with the value.
+pub struct Watch {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Uses the ports of the first PE of this host. It may come up to `limit` later, and be as long in opening them. The error
+/// says why there are none.
+pub fn ports(meeting: &Meeting, limit: Duration) -> Result<Vec<Arc<dyn NtbPort>>> {
+    let deadline = Instant::now() + limit;
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::WouldBlock => PortError::Exhausted(
+            "the first PE of this host did not open its NTB devices within SHMEM_START_TIMEOUT"
+                .into(),
+        ),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ended(),
+        _ => PortError::system("asking the first PE of this host for its NTB devices", e),
+    };
+    let socket = reach(meeting, deadline).map_err(failed)?;
+    set_timeout(&socket, deadline.saturating_duration_since(Instant::now())).map_err(failed)?;
+    send(socket.as_fd(), &meeting.token, &[], MsgFlags::empty()).map_err(failed)?;
+    let mut message = vec![0; BYTES_MAX];
+    let mut next = || match receive(socket.as_fd(), &mut message, MsgFlags::empty()) {
+        Ok((0, _)) => Err(ended()),
+        Ok((len, files)) => Ok((message[..len].to_vec(), files)),
+        Err(e) => Err(failed(e)),
+    };
+    let head = decode_reply(&next()?.0);
+    let (count, _) = head.ok_or_else(strange)??;
+    if !(1..=PORTS_MAX).contains(&count) {
+        return Err(strange());
+    }
+    let told: Vec<_> = (0..count)
+        .map(|_| next().and_then(|(bytes, files)| introduction::accept(&bytes, files)))
+        .collect::<Result<_>>()?;
+    set_timeout(&socket, REPLY).map_err(failed)?;
+    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone: AtomicBool::new(false) });
+    let nears = told.iter().map(|(_, _, near)| near.clone()).collect();
+    let watch = Watch::start(owner.clone(), nears);
+    let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
+    let watch = Arc::new(watch);
+    let port = |(index, (capabilities, words, near))| {
+        let port = SharedPort::new(index, capabilities, words, near, owner.clone(), watch.clone());
+        Arc::new(port) as Arc<dyn NtbPort>
+    };
+    Ok(told.into_iter().enumerate().map(port).collect())
+}
+
+/// Why nothing is done for an owner that has ended.
+pub fn ended() -> PortError {
+    PortError::Busy("the first PE of this host, which had the NTB devices open, has ended".into())
+}
+
+fn strange() -> PortError {
+    PortError::Invalid("a process that is not of this job answered for the NTB devices".into())
+}
+
+/// Connects to the owner when that listens.
+fn reach(meeting: &Meeting, deadline: Instant) -> io::Result<OwnedFd> {
+    let address = UnixAddr::new_abstract(&name_of(meeting))?;
+    loop {
+        let kind = SockType::SeqPacket;
+        let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
+        // A queue that is full is waited for.
+        set_timeout(&socket, deadline.saturating_duration_since(Instant::now()))?;
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => {
+                let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
+                // SAFETY: no arguments, cannot fail.
+                let own = unsafe { libc::geteuid() };
+                return match user == own {
+                    true => Ok(socket),
+                    false => Err(io::Error::other("another user's process listens there")),
+                };
+            }
+            Err(Errno::ECONNREFUSED | Errno::EAGAIN | Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn set_timeout(socket: &OwnedFd, left: Duration) -> io::Result<()> {
+    let micros = left.as_micros().clamp(1000, i64::MAX as u128) as i64;
+    let left = TimeVal::microseconds(micros);
+    setsockopt(socket, sockopt::ReceiveTimeout, &left)?;
+    Ok(setsockopt(socket, sockopt::SendTimeout, &left)?)
+}
+
+impl Owner {
+    /// Has the owner do something for a port, and waits for what it says.
+    pub fn ask(
+        &self,
+        port: usize,
+        op: Op,
+        arguments: [u64; ARGUMENTS],
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<(u64, String)> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_gone() {
+            return Err(ended());
+        }
+        let request = Request { op, port, arguments }.encode();
+        let files = file.as_slice();
+        let mut reply = [0; BYTES_MAX];
+        let flags = MsgFlags::empty();
+        let answered = send(self.socket.as_fd(), &request, files, flags)
+            .and_then(|()| receive(self.socket.as_fd(), &mut reply, flags));
+        match answered {
+            Ok((len @ 1.., _)) => decode_reply(&reply[..len]).unwrap_or_else(|| Err(strange())),
+            // An answer that is late would be taken for that to the next question.
+            Ok(_) | Err(_) => {
+                self.part();
+                Err(ended())
+            }
+        }
+    }
+
+    /// Tells the owner something that it does not answer. One that has much to do is told less: it looks by itself.
+    pub fn tell(&self, port: usize, op: Op) {
+        let request = Request { op, port, arguments: [0; ARGUMENTS] }.encode();
+        // Nothing is lost where it fails: what there is to do is in words that the owner reads with every message.
+        let _ = send(self.socket.as_fd(), &request, &[], MsgFlags::MSG_DONTWAIT);
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// Ends the connection; the thread then notices.
+    fn part(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+        // One that is closed already has been noticed.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+    }
+}
+
+impl Watch {
+    fn start(owner: Arc<Owner>, nears: Vec<Arc<dyn Near>>) -> io::Result<Watch> {
+        let stop = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
+        let own = stop.clone();
+        let watch = move || {
+            if has_ended(&owner, &own) {
+                owner.gone.store(true, Ordering::SeqCst);
+                nears.iter().for_each(|near| near.abandon());
+            }
+        };
+        let thread = Some(spawn_without_signals("shmem-ntb-owner", watch)?);
+        Ok(Watch { stop, thread })
+    }
+}
+
+/// Waits until the owner has ended, or the ports are not used any more.
+fn has_ended(owner: &Owner, stop: &EventFd) -> bool {
+    loop {
+        // What the kernel tells unasked: that the other end is closed.
+        let socket = PollFd::new(owner.socket.as_fd(), PollFlags::empty());
+        let mut fds = [socket, PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::NONE).is_err() {
+            continue;
+        }
+        let [ended, stopped] = fds.each_ref().map(|fd| fd.any().unwrap_or(true));
+        if ended || stopped {
+            return !stopped;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // A full counter stops the thread as well.
+        let _ = self.stop.write(1);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
