@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tombolo_core::threads::spawn_without_signals;
 use tombolo_core::transport::Meeting;
 
@@ -39,8 +39,8 @@ pub fn name_of(meeting: &Meeting) -> Vec<u8> {
 enum Decision {
     /// Nothing yet.
     Open,
-    /// Why there are no ports.
-    Refused(String),
+    /// Why there are no ports, and when the last has had time to come.
+    Refused { why: String, until: Instant },
     /// Of these ports.
     Lent(Vec<Arc<Lent>>),
     /// All are disconnected.
@@ -57,15 +57,18 @@ struct Common {
     left: Condvar,
 }
 
-/// The desk. It closes with this value.
+/// The desk. It closes with this value, unless there are others to be told that there are no ports: then its thread
+/// stays until all have been.
 pub struct Desk {
     common: Arc<Common>,
     thread: Option<JoinHandle<()>>,
+    /// How much later than this process others may come.
+    limit: Duration,
 }
 
 impl Desk {
-    /// Opens it. Who comes waits until something is decided.
-    pub fn open(meeting: &Meeting) -> io::Result<Desk> {
+    /// Opens it for so many others, which may come up to `limit` later. Who comes waits until something is decided.
+    pub fn open(meeting: &Meeting, others: usize, limit: Duration) -> io::Result<Desk> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(listener.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
@@ -78,15 +81,18 @@ impl Desk {
         });
         let (token, own) = (meeting.token, common.clone());
         let serve = move || {
-            Server { listener, token, connections: vec![], common: own }.serve();
+            Server { listener, token, connections: vec![], common: own, untold: others }.serve();
         };
         let thread = Some(spawn_without_signals("shmem-ntb-desk", serve)?);
-        Ok(Desk { common, thread })
+        Ok(Desk { common, thread, limit })
     }
 
     /// Tells all why there are no ports.
     pub fn refuse(&self, why: &str) {
-        self.common.decide(Decision::Refused(why.to_owned()));
+        // A limit that no clock reaches is as good as any.
+        let until = Instant::now().checked_add(self.limit);
+        let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(u32::MAX.into()));
+        self.common.decide(Decision::Refused { why: why.to_owned(), until });
     }
 
     /// Lends ports to all. The error says why they cannot be lent; all are told the same.
@@ -113,6 +119,10 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
+        if matches!(*self.common.decision(), Decision::Refused { .. }) {
+            // Whoever opened the desk goes on without ports at once, and others have not come yet.
+            return;
+        }
         self.common.decide(Decision::Closed);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed already.
@@ -132,6 +142,14 @@ impl Common {
         let _ = self.turn.write(1);
     }
 
+    /// How long the thread may sleep.
+    fn patience(&self) -> PollTimeout {
+        let Decision::Refused { until, .. } = &*self.decision() else { return PollTimeout::NONE };
+        // Rounded up, and in steps where it is more than a poll can wait.
+        let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    }
+
     fn count(&self, more: bool) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         *users = if more { *users + 1 } else { users.saturating_sub(1) };
@@ -145,6 +163,8 @@ struct Server {
     token: [u8; 8],
     connections: Vec<Connection>,
     common: Arc<Common>,
+    /// Others that have not been told that there are no ports.
+    untold: usize,
 }
 
 struct Connection {
@@ -185,7 +205,7 @@ impl Server {
                 .chain(sockets)
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
-            if poll(&mut polled, PollTimeout::NONE).is_err() {
+            if poll(&mut polled, self.common.patience()).is_err() {
                 continue;
             }
             let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
@@ -219,25 +239,27 @@ impl Server {
         }
     }
 
-    /// Tells those who wait what has been decided. False: it is closed.
+    /// Tells those who wait what has been decided. False: it is closed, or all know that there are no ports.
     fn tell(&mut self) -> bool {
         let common = self.common.clone();
         let decision = common.decision();
         match &*decision {
             Decision::Open => true,
             Decision::Closed => false,
-            Decision::Refused(why) => {
+            Decision::Refused { why, until } => {
                 let refusal = encode_reply(&Err(PortError::Exhausted(why.clone())));
+                let untold = &mut self.untold;
                 self.connections.retain(|connection| {
                     let waits = matches!(connection.state, State::Waiting);
                     if waits {
                         // Who is gone need not know.
                         let flags = MsgFlags::MSG_DONTWAIT;
                         let _ = send(connection.socket.as_fd(), &refusal, &[], flags);
+                        *untold = untold.saturating_sub(1);
                     }
                     !waits
                 });
-                true
+                *untold > 0 && Instant::now() < *until
             }
             Decision::Lent(lent) => {
                 self.connections.retain_mut(|connection| {

@@ -34,7 +34,7 @@ fn meeting() -> Meeting {
 impl Beside {
     pub fn of(own: Arc<dyn NtbPort>) -> Beside {
         let meeting = meeting();
-        let desk = Desk::open(&meeting).unwrap();
+        let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
         desk.lend(std::slice::from_ref(&own)).unwrap();
         let mut all = ports(&meeting, PATIENCE).unwrap();
         assert_eq!(all.len(), 1);
@@ -137,22 +137,33 @@ fn processes_have_slots_and_doorbells_of_their_own() {
 
 #[test]
 fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
-    let meeting = meeting();
+    let refused = meeting();
     std::thread::scope(|scope| {
-        let early = scope.spawn(|| ports(&meeting, PATIENCE));
-        let desk = Desk::open(&meeting).unwrap();
-        let waiting = scope.spawn(|| ports(&meeting, PATIENCE));
+        let early = scope.spawn(|| ports(&refused, PATIENCE));
+        let desk = Desk::open(&refused, 3, PATIENCE).unwrap();
+        let waiting = scope.spawn(|| ports(&refused, PATIENCE));
         desk.refuse("the device is on fire");
-        for told in [early, waiting] {
+        // Whoever has opened it goes on.
+        drop(desk);
+        let late = scope.spawn(|| ports(&refused, PATIENCE));
+        for told in [early, waiting, late] {
             let why = told.join().unwrap().err().expect("refused").to_string();
             assert!(why.contains("on fire"), "{why}");
         }
     });
-    // Nobody listens there any more.
-    let why = ports(&meeting, Duration::from_millis(20)).err().expect("nobody").to_string();
+    // Where all have been told, nobody listens any more, nor where nobody comes.
+    let alone = meeting();
+    let desk = Desk::open(&alone, 1, Duration::ZERO).unwrap();
+    desk.refuse("there is nobody");
+    drop(desk);
+    for meeting in [refused, alone] {
+        until("nobody to listen", || listener_of(&meeting).is_err());
+    }
+    let why = ports(&refused, Duration::from_millis(20)).err().expect("nobody").to_string();
     assert!(why.contains("SHMEM_START_TIMEOUT"), "{why}");
     // An owner that ends before it has decided anything, while somebody waits.
-    let desk = Desk::open(&meeting).unwrap();
+    let meeting = meeting();
+    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
     let waiting = raw(&meeting);
     send(waiting.as_fd(), &meeting.token, &[], MsgFlags::empty()).unwrap();
     drop(desk);
@@ -164,19 +175,25 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
 #[test]
 fn ports_that_cannot_be_shared_are_refused_to_all() {
     let meeting = meeting();
-    let desk = Desk::open(&meeting).unwrap();
+    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
     let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
     // One that is borrowed itself is nobody's to lend.
     let own = desk.lend(std::slice::from_ref(&beside.port)).unwrap_err().to_string();
+    drop(desk);
     let told = ports(&meeting, PATIENCE).err().expect("refused").to_string();
     assert!(own.contains("several processes") && told.contains("several processes"), "{told}");
 }
 
-fn raw(meeting: &Meeting) -> OwnedFd {
+/// A connection to whoever listens.
+fn listener_of(meeting: &Meeting) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
-    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting)).unwrap()).unwrap();
-    socket
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
+    Ok(socket)
+}
+
+fn raw(meeting: &Meeting) -> OwnedFd {
+    listener_of(meeting).unwrap()
 }
 
 /// A process that speaks for itself.
