@@ -118,7 +118,7 @@ impl Near for BridgeNear {
     }
 
     fn generation(&self) -> u64 {
-        self.reach.words.generation.load(Ordering::SeqCst)
+        self.reach.words.generation()
     }
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {

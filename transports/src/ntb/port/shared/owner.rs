@@ -48,6 +48,12 @@ pub struct Watch {
 /// Uses the ports of the first PE of this host. It may come up to `limit` later, and be as long in opening them. The error
 /// says why there are none.
 pub fn ports(meeting: &Meeting, limit: Duration) -> Result<Vec<Arc<dyn NtbPort>>> {
+    let ports = shared_ports(meeting, limit)?.into_iter();
+    Ok(ports.map(|port| Arc::new(port) as Arc<dyn NtbPort>).collect())
+}
+
+/// The same, as what they are.
+pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort>> {
     let deadline = Instant::now() + limit;
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock => PortError::Exhausted(
@@ -81,8 +87,7 @@ pub fn ports(meeting: &Meeting, limit: Duration) -> Result<Vec<Arc<dyn NtbPort>>
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
     let watch = Arc::new(watch);
     let port = |(index, (capabilities, words, near))| {
-        let port = SharedPort::new(index, capabilities, words, near, owner.clone(), watch.clone());
-        Arc::new(port) as Arc<dyn NtbPort>
+        SharedPort::new(index, capabilities, words, near, owner.clone(), watch.clone())
     };
     Ok(told.into_iter().enumerate().map(port).collect())
 }
@@ -172,7 +177,7 @@ impl Owner {
     }
 
     /// Ends the connection; the thread then notices.
-    fn part(&self) {
+    pub fn part(&self) {
         self.gone.store(true, Ordering::SeqCst);
         // One that is closed already has been noticed.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);

@@ -262,6 +262,44 @@ fn strangers_and_garbage_are_disconnected() {
     assert_eq!(bench.reachable(0), []);
 }
 
+/// A process parts from an owner that lives: it alone has no link any more.
+#[test]
+fn who_parts_from_a_living_owner_takes_nothing_along() {
+    let (bench, a, b) = connected::<Epf>(Shape::LINUX);
+    let beside = Beside::of(Arc::new(a));
+    let before = [&beside.port, &beside.own].map(|port| port.link_state());
+    let memory = opened(&*beside.port, 1);
+    let mut window = beside.port.outbound(0).unwrap();
+    let there = opened(&b, 0);
+    until("an open slot", || store(&mut *window, 0, 1).is_ok());
+    let parts = owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    let mut lost = parts.outbound(0).unwrap();
+    until("an open slot", || store(&mut *lost, 0, 2).is_ok());
+    let slots = bench.reachable(0).len();
+    opened(&parts, 2);
+    parts.link_event();
+    // As when a reply is late.
+    parts.owner.part();
+    assert!(parts.db_wait(0, PATIENCE).link_changed);
+    assert!(!parts.link_state().up && parts.link_event());
+    assert!(matches!(store(&mut *lost, 0, 3), Err(PortError::NotConnected)));
+    drop(parts);
+    until("its slot to be closed", || bench.reachable(0).len() == slots);
+    let after = [&beside.port, &beside.own].map(|port| port.link_state());
+    assert!(after.iter().all(|state| state.up) && before == after, "{after:?}");
+    store(&mut *window, 0, 4).unwrap();
+    assert_eq!(there.load(0), 4);
+    let mut back = b.outbound(0).unwrap();
+    let at = b.capabilities().windows[0].slot_size() as usize;
+    store(&mut *back, at, 5).unwrap();
+    assert_eq!(memory.load(0), 5);
+    // What all see is the owner's, who puts right what another spoils.
+    let words = owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    words.words.set_up(None);
+    until("the link", || beside.own.link_state().up && beside.port.link_state().up);
+    until("the window", || store(&mut *window, 0, 6).is_ok());
+}
+
 #[test]
 fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let (bench, a, b) = connected::<Epf>(Shape::LINUX);
