@@ -23,6 +23,7 @@ pub mod load;
 pub mod loss;
 pub mod memory;
 pub mod ops;
+pub mod passing;
 pub mod process;
 pub mod profile;
 pub mod random;

@@ -222,6 +222,11 @@ pub trait NtbPort: Send + Sync {
     /// the memory was made for.
     fn register(&self, region: &Region<'_>) -> Result<BusAddress>;
 
+    /// The same for memory of another process of this host, which no DMA engine reads.
+    fn register_for_other(&self, region: &Region<'_>) -> Result<BusAddress> {
+        self.register(region)
+    }
+
     /// Takes back `register`. `Invalid` while a translation set through this handle points to it.
     fn unregister(&self, address: BusAddress) -> Result<()>;
 

@@ -236,6 +236,12 @@ impl NtbPort for BridgePort {
     }
 
     fn register(&self, region: &Region<'_>) -> Result<BusAddress> {
+        let address = self.register_for_other(region)?;
+        self.core.engines.add_source(&*self.core.device, region.base, region.len);
+        Ok(address)
+    }
+
+    fn register_for_other(&self, region: &Region<'_>) -> Result<BusAddress> {
         let base = region.base.addr();
         if region.len == 0 || !(base as u64).is_multiple_of(page()) {
             return Err(PortError::Invalid(format!(
@@ -252,7 +258,6 @@ impl NtbPort for BridgePort {
         };
         registered.last = end.div_ceil(unit);
         registered.regions.push(Registration { name, base, len: region.len });
-        self.core.engines.add_source(&*self.core.device, region.base, region.len);
         Ok(BusAddress(name))
     }
 

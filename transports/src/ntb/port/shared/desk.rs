@@ -5,7 +5,7 @@
 //! disconnected, and who does not know the token is told nothing. A thread serves all; it sleeps when nobody asks.
 
 use super::introduction;
-use super::message::{BYTES_MAX, Request, encode_reply, receive, send};
+use super::message::{BYTES_MAX, FILES_MAX, NO_ROOM, Request, encode_reply, send};
 use super::sharer::{Lent, Sharer};
 use crate::ntb::port::{NtbPort, PortError};
 use nix::errno::Errno;
@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tombolo_core::passing;
 use tombolo_core::threads::spawn_without_signals;
 use tombolo_core::transport::Meeting;
 
@@ -318,15 +319,17 @@ impl Connection {
     /// Takes a message. False: the other end is closed, or is not one of this job.
     fn hear(&mut self, token: &[u8; 8], message: &mut [u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT;
-        let (len, mut files) = match receive(self.socket.as_fd(), message, flags) {
-            Ok((0, _)) => return false,
+        // Whoever has not said who it is passes no descriptors.
+        let files_max = if matches!(self.state, State::User(_)) { FILES_MAX } else { 0 };
+        let mut received = match passing::receive(self.socket.as_fd(), message, files_max, flags) {
+            Ok(received) if received.len == 0 || received.is_cut => return false,
             Ok(received) => received,
             Err(error) => {
                 let again = [Errno::EAGAIN as i32, Errno::EINTR as i32];
                 return error.raw_os_error().is_some_and(|number| again.contains(&number));
             }
         };
-        let message = &message[..len];
+        let message = &message[..received.len];
         match &mut self.state {
             State::Silent => {
                 let knows = message == token;
@@ -339,7 +342,10 @@ impl Connection {
                 let Some(request) = Request::decode(message) else { return false };
                 let Some(port) = user.ports.get_mut(request.port) else { return false };
                 port.ring();
-                let reply = port.serve(&request, files.pop());
+                let reply = match received.files_lost {
+                    true => Err(PortError::Exhausted(NO_ROOM.into())),
+                    false => port.serve(&request, received.files.pop()),
+                };
                 if !request.op.is_answered() {
                     return true;
                 }

@@ -115,8 +115,9 @@ impl Sharer {
             _ => return Err(PortError::Invalid("no bytes of memory".into())),
         };
         let region = Region { len, file_offset: offset, ..memory.region() };
-        let address = self.lent.port.register(&region)?;
-        self.keep(address, len, Some(memory))
+        let address = self.lent.port.register_for_other(&region)?;
+        // There may be many, and many processes: the mapping alone is used.
+        self.keep(address, len, Some(memory.without_file()))
     }
 
     fn register_fixed(&mut self, offset: u64, len: u64) -> Result<(u64, String)> {

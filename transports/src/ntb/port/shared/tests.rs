@@ -11,6 +11,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use tombolo_core::transport::Meeting;
 
@@ -300,6 +302,17 @@ fn who_parts_from_a_living_owner_takes_nothing_along() {
     until("the window", || store(&mut *window, 0, 6).is_ok());
 }
 
+/// How many descriptors of this process, which plays all, are of a file.
+fn descriptors_of(file: &OwnedFd) -> usize {
+    let place = |about: std::fs::Metadata| (about.dev(), about.ino());
+    let of = |path: &Path| std::fs::metadata(path).map(place).ok();
+    let all = Path::new("/proc/self/fd");
+    let own = of(&all.join(file.as_raw_fd().to_string()));
+    // Those of other tests come and go.
+    let opened = std::fs::read_dir(all).unwrap().filter_map(|fd| of(&fd.ok()?.path()));
+    opened.filter(|other| Some(*other) == own).count()
+}
+
 #[test]
 fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let (bench, a, b) = connected::<Epf>(Shape::LINUX);
@@ -334,7 +347,12 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let read_only = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     refused(Op::Register, [0, 4096, 0, 0], &[read_only.as_fd()]);
     refused(Op::RegisterFixed, [0, 4096, 0, 0], &[]);
+    // More than a message can have, as where the owner may not open more.
+    let many = [file.as_fd(); 9];
+    let why = hostile.ask(Op::Register, [0, 4096, 0, 0], &many).unwrap_err().to_string();
+    assert!(why.contains("ulimit -n"), "{why}");
     let (address, _) = hostile.ask(Op::Register, [4096, 4096, 0, 0], &[file.as_fd()]).unwrap();
+    assert_eq!(descriptors_of(&file), 2, "this test's; the owner has the memory mapped");
     for (window, slot, at, size) in [
         (2, 0, address, 4096),
         (u64::MAX, 0, address, 4096),
