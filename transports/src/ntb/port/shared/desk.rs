@@ -28,6 +28,8 @@ use tombolo_core::transport::Meeting;
 const LINGER: Duration = Duration::from_secs(2);
 /// Before another look where no connection can be taken.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Before more is told to a process for which too much is under way.
+const RETRY_MS: u8 = 1;
 /// Processes that may be connected.
 const CONNECTIONS_MAX: usize = 256;
 
@@ -74,12 +76,7 @@ impl Desk {
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(listener.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
         listen(&listener, Backlog::MAXALLOWABLE)?;
-        let common = Arc::new(Common {
-            decision: Mutex::new(Decision::Open),
-            turn: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
-            users: Mutex::default(),
-            left: Condvar::new(),
-        });
+        let common = Arc::new(Common::new()?);
         let (token, own) = (meeting.token, common.clone());
         let serve = move || {
             Server { listener, token, connections: vec![], common: own, untold: others }.serve();
@@ -133,6 +130,16 @@ impl Drop for Desk {
 }
 
 impl Common {
+    fn new() -> io::Result<Common> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Common {
+            decision: Mutex::new(Decision::Open),
+            turn: EventFd::from_value_and_flags(0, flags)?,
+            users: Mutex::default(),
+            left: Condvar::new(),
+        })
+    }
+
     fn decision(&self) -> MutexGuard<'_, Decision> {
         self.decision.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,6 +185,8 @@ enum State {
     Silent,
     /// Waits to be told.
     Waiting,
+    /// Has been told of so many ports, and is still to be told of the others.
+    Told(User, usize),
     /// Uses the ports.
     User(User),
 }
@@ -206,7 +215,9 @@ impl Server {
                 .chain(sockets)
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
-            if poll(&mut polled, self.common.patience()).is_err() {
+            let halfway = self.connections.iter().any(|it| matches!(it.state, State::Told(..)));
+            let patience = if halfway { RETRY_MS.into() } else { self.common.patience() };
+            if poll(&mut polled, patience).is_err() {
                 continue;
             }
             let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
@@ -264,20 +275,16 @@ impl Server {
             }
             Decision::Lent(lent) => {
                 self.connections.retain_mut(|connection| {
-                    if !matches!(connection.state, State::Waiting) {
-                        return true;
+                    let send = |bytes: &[u8], files: &[BorrowedFd<'_>], socket: BorrowedFd<'_>| {
+                        send(socket, bytes, files, MsgFlags::MSG_DONTWAIT)
+                    };
+                    let told = connection.introduce(lent, &common, send);
+                    if let Err(error) = &told {
+                        tracing::warn!(%error, "a process of this host gets no NTB ports");
+                        // Who is gone need not know.
+                        let _ = send(&encode_reply(&told), &[], connection.socket.as_fd());
                     }
-                    match introduce(connection.socket.as_fd(), lent) {
-                        Ok(ports) => {
-                            common.count(true);
-                            connection.state = State::User(User { ports, common: common.clone() });
-                            true
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, "a process of this host gets no NTB ports");
-                            false
-                        }
-                    }
+                    told.is_ok()
                 });
                 true
             }
@@ -299,23 +306,44 @@ fn accept(listener: &OwnedFd) -> io::Result<Option<Connection>> {
     Ok((user == own).then_some(Connection { socket, state: State::Silent }))
 }
 
-/// Makes all ports known to a process.
-fn introduce(socket: BorrowedFd<'_>, lent: &[Arc<Lent>]) -> Result<Vec<Sharer>, PortError> {
-    let failed = |e| PortError::system("telling of a port", e);
-    let flags = MsgFlags::MSG_DONTWAIT;
-    let mut ports = Vec::with_capacity(lent.len());
-    let head = encode_reply(&Ok((lent.len() as u64, String::new())));
-    send(socket, &head, &[], flags).map_err(failed)?;
-    for port in lent {
-        let sharer = Sharer::new(port)?;
-        let bytes = introduction::bytes(port.port.capabilities(), &port.share, sharer.place());
-        send(socket, &bytes, &introduction::files(&port.share), flags).map_err(failed)?;
-        ports.push(sharer);
-    }
-    Ok(ports)
+/// Whether sending is to be tried again: what is under way, descriptors for all processes of this user among it, is too
+/// much until its receivers take it off.
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [Errno::ETOOMANYREFS, Errno::EAGAIN, Errno::ENOBUFS].map(|errno| errno as i32);
+    error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
 impl Connection {
+    /// Makes ports known to a process that waits for them: as many as can be now, and the others when asked again. The
+    /// error is for the process.
+    fn introduce(
+        &mut self,
+        lent: &[Arc<Lent>],
+        common: &Arc<Common>,
+        mut send: impl FnMut(&[u8], &[BorrowedFd<'_>], BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Result<(u64, String), PortError> {
+        if let State::Waiting = self.state {
+            let ports = lent.iter().map(Sharer::new).collect::<Result<_, _>>()?;
+            common.count(true);
+            self.state = State::Told(User { ports, common: common.clone() }, 0);
+        }
+        let State::Told(user, told) = &mut self.state else { return Ok(Default::default()) };
+        while let Some((port, sharer)) = lent.get(*told).zip(user.ports.get(*told)) {
+            let more = (lent.len() - *told - 1) as u64;
+            let facts = introduction::bytes(port.port.capabilities(), &port.share, sharer.place());
+            let bytes = [encode_reply(&Ok((more, String::new()))), facts].concat();
+            match send(&bytes, &introduction::files(&port.share), self.socket.as_fd()) {
+                Ok(()) => *told += 1,
+                Err(error) if is_passing(&error) => return Ok(Default::default()),
+                Err(error) => return Err(PortError::system("telling of a port", error)),
+            }
+        }
+        if let State::Told(user, _) = std::mem::replace(&mut self.state, State::Waiting) {
+            self.state = State::User(user);
+        }
+        Ok(Default::default())
+    }
+
     /// Takes a message. False: the other end is closed, or is not one of this job.
     fn hear(&mut self, token: &[u8; 8], message: &mut [u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT;
@@ -337,7 +365,7 @@ impl Connection {
                 knows
             }
             // Nothing is asked for before there is an answer.
-            State::Waiting => false,
+            State::Waiting | State::Told(..) => false,
             State::User(user) => {
                 let Some(request) = Request::decode(message) else { return false };
                 let Some(port) = user.ports.get_mut(request.port) else { return false };
@@ -353,5 +381,49 @@ impl Connection {
                 send(self.socket.as_fd(), &reply, &[], flags).is_ok()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::bridge::testing::cases::pair;
+    use crate::ntb::port::epf::model::{Epf, Shape};
+    use nix::sys::socket::socketpair;
+
+    fn waiting() -> Connection {
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (socket, _) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        Connection { socket, state: State::Waiting }
+    }
+
+    #[test]
+    fn a_process_is_told_the_rest_when_less_is_under_way() {
+        let (_bench, a, b) = pair::<Epf>(Shape::LINUX);
+        let ports: [Arc<dyn NtbPort>; 2] = [Arc::new(a), Arc::new(b)];
+        let lent = ports.map(|port| Arc::new(Lent::new(port).unwrap()));
+        let common = Arc::new(Common::new().unwrap());
+        let fails = |errno: Errno| Err(io::Error::from(errno));
+        let mut answers =
+            [fails(Errno::ETOOMANYREFS), Ok(()), fails(Errno::EAGAIN), Ok(())].into_iter();
+        let mut process = waiting();
+        let mut introduce = || {
+            let told = process.introduce(&lent, &common, |_, _, _| answers.next().unwrap());
+            told.unwrap();
+            match &process.state {
+                State::Told(_, told) => Some(*told),
+                State::User(_) => None,
+                _ => panic!("it waits"),
+            }
+        };
+        assert_eq!([introduce(), introduce(), introduce()], [Some(0), Some(1), None]);
+        let places = || lent.each_ref().map(|lent| lent.share.words.places());
+        assert_eq!((*common.users.lock().unwrap(), places()), (1, [2, 2]));
+        // An error that lasts is the process's, which is one no more.
+        let mut process = waiting();
+        let told = process.introduce(&lent, &common, |_, _, _| fails(Errno::EPERM));
+        assert!(told.unwrap_err().to_string().contains("telling of a port"));
+        drop(process);
+        assert_eq!(*common.users.lock().unwrap(), 1);
     }
 }

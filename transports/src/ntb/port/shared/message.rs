@@ -22,6 +22,8 @@ const TEXT_MAX: usize = 2048;
 pub const ARGUMENTS: usize = 4;
 /// Words of a reply before its text.
 const REPLY: usize = 3;
+/// The same in bytes.
+pub const REPLY_BYTES: usize = REPLY * 8;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use super::SharedPort;
 use super::desk::name_of;
 use super::introduction;
-use super::message::{ARGUMENTS, BYTES_MAX, Op, Request, decode_reply, receive, send};
+use super::message::{ARGUMENTS, BYTES_MAX, Op, REPLY_BYTES, Request, decode_reply, receive, send};
 use super::near::Near;
 use crate::ntb::port::{NtbPort, PortError, Result};
 use nix::errno::Errno;
@@ -29,7 +29,7 @@ const REPLY: Duration = Duration::from_secs(60);
 /// Between attempts to reach an owner that is not as far.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Ports of a host.
-const PORTS_MAX: u64 = 2;
+const PORTS_MAX: usize = 2;
 
 /// The connection.
 pub struct Owner {
@@ -37,6 +37,8 @@ pub struct Owner {
     /// One asks at a time.
     asking: Mutex<()>,
     gone: AtomicBool,
+    /// It was too late with an answer.
+    late: AtomicBool,
 }
 
 /// A thread that notices when the owner ends; it ends with the value.
@@ -60,7 +62,7 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
             "the first PE of this host did not open its NTB devices within SHMEM_START_TIMEOUT"
                 .into(),
         ),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ended(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => disconnected(),
         _ => PortError::system("asking the first PE of this host for its NTB devices", e),
     };
     let socket = reach(meeting, deadline).map_err(failed)?;
@@ -68,20 +70,25 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
     send(socket.as_fd(), &meeting.token, &[], MsgFlags::empty()).map_err(failed)?;
     let mut message = vec![0; BYTES_MAX];
     let mut next = || match receive(socket.as_fd(), &mut message, MsgFlags::empty()) {
-        Ok((0, _)) => Err(ended()),
+        Ok((0, _)) => Err(disconnected()),
         Ok((len, files)) => Ok((message[..len].to_vec(), files)),
         Err(e) => Err(failed(e)),
     };
-    let head = decode_reply(&next()?.0);
-    let (count, _) = head.ok_or_else(strange)??;
-    if !(1..=PORTS_MAX).contains(&count) {
-        return Err(strange());
+    let mut told = Vec::with_capacity(PORTS_MAX);
+    loop {
+        let (bytes, files) = next()?;
+        let (more, _) = decode_reply(&bytes).ok_or_else(strange)??;
+        told.push(introduction::accept(&bytes[REPLY_BYTES..], files)?);
+        if more == 0 {
+            break;
+        }
+        if told.len() == PORTS_MAX {
+            return Err(strange());
+        }
     }
-    let told: Vec<_> = (0..count)
-        .map(|_| next().and_then(|(bytes, files)| introduction::accept(&bytes, files)))
-        .collect::<Result<_>>()?;
     set_timeout(&socket, REPLY).map_err(failed)?;
-    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone: AtomicBool::new(false) });
+    let (gone, late) = (AtomicBool::new(false), AtomicBool::new(false));
+    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late });
     let nears = told.iter().map(|(_, _, near)| near.clone()).collect();
     let watch = Watch::start(owner.clone(), nears);
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
@@ -92,9 +99,19 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
     Ok(told.into_iter().enumerate().map(port).collect())
 }
 
-/// Why nothing is done for an owner that has ended.
-pub fn ended() -> PortError {
-    PortError::Busy("the first PE of this host, which had the NTB devices open, has ended".into())
+/// Why there are no ports of an owner that is gone, or takes this process for none of its job.
+fn disconnected() -> PortError {
+    PortError::Busy(
+        "the first PE of this host, which has the NTB devices open, has ended or has disconnected this PE"
+            .into(),
+    )
+}
+
+/// Why nothing is asked of an owner that was late once.
+fn late() -> PortError {
+    PortError::Busy(format!(
+        "the first PE of this host, which has the NTB devices open, did not answer within {REPLY:?}"
+    ))
 }
 
 fn strange() -> PortError {
@@ -147,7 +164,7 @@ impl Owner {
     ) -> Result<(u64, String)> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_gone() {
-            return Err(ended());
+            return Err(self.why());
         }
         let request = Request { op, port, arguments }.encode();
         let files = file.as_slice();
@@ -158,9 +175,14 @@ impl Owner {
         match answered {
             Ok((len @ 1.., _)) => decode_reply(&reply[..len]).unwrap_or_else(|| Err(strange())),
             // An answer that is late would be taken for that to the next question.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.late.store(true, Ordering::SeqCst);
+                self.part();
+                Err(self.why())
+            }
             Ok(_) | Err(_) => {
                 self.part();
-                Err(ended())
+                Err(self.why())
             }
         }
     }
@@ -170,6 +192,11 @@ impl Owner {
         let request = Request { op, port, arguments: [0; ARGUMENTS] }.encode();
         // Nothing is lost where it fails: what there is to do is in words that the owner reads with every message.
         let _ = send(self.socket.as_fd(), &request, &[], MsgFlags::MSG_DONTWAIT);
+    }
+
+    /// Why there is no owner any more.
+    fn why(&self) -> PortError {
+        if self.late.load(Ordering::SeqCst) { late() } else { disconnected() }
     }
 
     pub fn is_gone(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use super::desk::name_of;
 use super::message::{BYTES_MAX, Op, Request, decode_reply, receive, send};
+use super::words::PLACES;
 use super::*;
 use crate::ntb::port::bridge::testing::cases::{PATIENCE, connected, pair, until};
 use crate::ntb::port::bridge::testing::store;
@@ -194,6 +195,14 @@ fn listener_of(meeting: &Meeting) -> nix::Result<OwnedFd> {
     Ok(socket)
 }
 
+#[test]
+fn processes_for_which_there_is_no_place_are_told() {
+    let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
+    (2..PLACES).for_each(|_| drop(Raw::of(&beside.meeting)));
+    let why = ports(&beside.meeting, PATIENCE).err().expect("no place").to_string();
+    assert!(why.contains("too many processes"), "{why}");
+}
+
 fn raw(meeting: &Meeting) -> OwnedFd {
     listener_of(meeting).unwrap()
 }
@@ -206,8 +215,7 @@ impl Raw {
     fn of(meeting: &Meeting) -> Raw {
         let socket = Raw(raw(meeting));
         socket.send(&meeting.token, &[]);
-        let (count, _) = decode_reply(&socket.hear().unwrap()).unwrap().unwrap();
-        (0..count).for_each(|_| drop(socket.hear().unwrap()));
+        while decode_reply(&socket.hear().unwrap()).unwrap().unwrap().0 > 0 {}
         socket
     }
 
