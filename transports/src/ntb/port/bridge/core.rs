@@ -313,6 +313,11 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a slot, counted from the first that is for users, is open.
+    pub fn is_open(&self, window: usize, slot: usize) -> bool {
+        self.state().slots[window][slot + first_slot(window)].is_some()
+    }
+
     /// Puts memory behind slots, counted from the first that is for users.
     pub fn open_slots(
         &self,

@@ -37,13 +37,14 @@ pub fn share(core: &Arc<Core>) -> Result<Share> {
         }));
     }
     core.waiters.share(&core.words);
-    let words = core.words.clone();
+    let (words, opens) = (core.words.clone(), core.clone());
     Ok(Share {
         kind: Kind::Bridge,
         details,
         page: Some(page),
         device,
         fixed: None,
+        is_open: Box::new(move |window, slot| opens.is_open(window, slot)),
         leave: Box::new(move |place| words.leave(place)),
         words: core.words.clone(),
     })

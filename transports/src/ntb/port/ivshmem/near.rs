@@ -21,7 +21,7 @@ pub(super) fn share(core: &Arc<Core>, waiters: &Waiters) -> Result<Share> {
     let device = core.device.share()?;
     waiters.share(&core.words);
     let base = core.shared.window_base(core.side).addr();
-    let leaving = core.clone();
+    let (leaving, opens) = (core.clone(), core.clone());
     Ok(Share {
         kind: Kind::Ivshmem,
         details: vec![core.side as u64],
@@ -29,6 +29,7 @@ pub(super) fn share(core: &Arc<Core>, waiters: &Waiters) -> Result<Share> {
         page: None,
         device,
         fixed: Some((base, core.shared.window().size)),
+        is_open: Box::new(move |_, slot| opens.own().entries[slot].load(Ordering::SeqCst) != 0),
         leave: Box::new(move |place| {
             if let Some(writer) = left_by(place, leaving.words.places()) {
                 leaving.own().writers[writer].0.store(0, Ordering::SeqCst);

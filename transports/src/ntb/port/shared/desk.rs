@@ -15,6 +15,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt,
     listen, socket, sockopt,
 };
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,9 +34,12 @@ const RETRY_MS: u8 = 1;
 /// Processes that may be connected.
 const CONNECTIONS_MAX: usize = 256;
 
-/// The name of the socket.
+/// The name of the socket. Nobody who does not know the token finds it out, and could listen there first.
 pub fn name_of(meeting: &Meeting) -> Vec<u8> {
-    [b"tombolo-ntb-".as_slice(), &meeting.name].concat()
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&meeting.token);
+    hasher.write(&meeting.name);
+    [b"tombolo-ntb-".as_slice(), &hasher.finish().to_ne_bytes()].concat()
 }
 
 /// What those who come are told.
@@ -344,17 +348,33 @@ impl Connection {
         Ok(Default::default())
     }
 
+    /// The other end was closed by the process itself.
+    fn leave(&mut self) {
+        if let State::User(user) | State::Told(user, _) = &mut self.state {
+            user.ports.iter_mut().for_each(Sharer::leave);
+        }
+    }
+
     /// Takes a message. False: the other end is closed, or is not one of this job.
     fn hear(&mut self, token: &[u8; 8], message: &mut [u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT;
         // Whoever has not said who it is passes no descriptors.
         let files_max = if matches!(self.state, State::User(_)) { FILES_MAX } else { 0 };
         let mut received = match passing::receive(self.socket.as_fd(), message, files_max, flags) {
-            Ok(received) if received.len == 0 || received.is_cut => return false,
+            Ok(received) if received.len == 0 => {
+                self.leave();
+                return false;
+            }
+            Ok(received) if received.is_cut => return false,
             Ok(received) => received,
             Err(error) => {
                 let again = [Errno::EAGAIN as i32, Errno::EINTR as i32];
-                return error.raw_os_error().is_some_and(|number| again.contains(&number));
+                let again = error.raw_os_error().is_some_and(|number| again.contains(&number));
+                if !again {
+                    // The other end was closed before it had read all.
+                    self.leave();
+                }
+                return again;
             }
         };
         let message = &message[..received.len];
@@ -368,8 +388,9 @@ impl Connection {
             State::Waiting | State::Told(..) => false,
             State::User(user) => {
                 let Some(request) = Request::decode(message) else { return false };
+                // Of all ports: a message that told of doorbells may not have found room behind this one.
+                user.ports.iter().for_each(Sharer::ring);
                 let Some(port) = user.ports.get_mut(request.port) else { return false };
-                port.ring();
                 let reply = match received.files_lost {
                     true => Err(PortError::Exhausted(NO_ROOM.into())),
                     false => port.serve(&request, received.files.pop()),

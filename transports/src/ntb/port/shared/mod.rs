@@ -221,8 +221,10 @@ impl NtbPort for SharedPort {
     fn peer_db_set(&self, bits: u64) {
         let bits = bits & self.db_valid_mask();
         if bits != 0 && !self.near.ring(bits) {
-            self.words.to_ring().fetch_or(bits, Ordering::SeqCst);
-            self.owner.tell(self.index, Op::Ring);
+            // Whoever has found none there tells of all.
+            if self.words.to_ring().fetch_or(bits, Ordering::SeqCst) == 0 {
+                self.owner.tell(self.index, Op::Ring);
+            }
         }
     }
 

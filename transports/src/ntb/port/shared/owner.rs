@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockopt,
-    setsockopt, shutdown, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
+    sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io;
@@ -39,6 +39,8 @@ pub struct Owner {
     gone: AtomicBool,
     /// It was too late with an answer.
     late: AtomicBool,
+    /// This process does not ask it any more.
+    parted: EventFd,
 }
 
 /// A thread that notices when the owner ends; it ends with the value.
@@ -88,7 +90,9 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
     }
     set_timeout(&socket, REPLY).map_err(failed)?;
     let (gone, late) = (AtomicBool::new(false), AtomicBool::new(false));
-    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late });
+    let parted = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
+    let parted = parted.map_err(|e| PortError::system("watching the first PE of this host", e))?;
+    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late, parted });
     let nears = told.iter().map(|(_, _, near)| near.clone()).collect();
     let watch = Watch::start(owner.clone(), nears);
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
@@ -203,11 +207,12 @@ impl Owner {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// Ends the connection; the thread then notices.
+    /// Asks nothing any more; the thread then notices. The connection stays: that it is closed tells the owner that none
+    /// of this process's writes is under way.
     pub fn part(&self) {
         self.gone.store(true, Ordering::SeqCst);
-        // One that is closed already has been noticed.
-        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        // A full counter wakes the thread as well.
+        let _ = self.parted.write(1);
     }
 }
 
@@ -226,17 +231,19 @@ impl Watch {
     }
 }
 
-/// Waits until the owner has ended, or the ports are not used any more.
+/// Waits until the owner has ended or is not asked any more, or the ports are not used any more.
 fn has_ended(owner: &Owner, stop: &EventFd) -> bool {
     loop {
         // What the kernel tells unasked: that the other end is closed.
         let socket = PollFd::new(owner.socket.as_fd(), PollFlags::empty());
-        let mut fds = [socket, PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        let [parted, stop] =
+            [&owner.parted, stop].map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN));
+        let mut fds = [socket, parted, stop];
         if poll(&mut fds, PollTimeout::NONE).is_err() {
             continue;
         }
-        let [ended, stopped] = fds.each_ref().map(|fd| fd.any().unwrap_or(true));
-        if ended || stopped {
+        let [ended, parted, stopped] = fds.each_ref().map(|fd| fd.any().unwrap_or(true));
+        if ended || parted || stopped {
             return !stopped;
         }
     }

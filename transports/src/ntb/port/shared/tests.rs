@@ -196,6 +196,23 @@ fn listener_of(meeting: &Meeting) -> nix::Result<OwnedFd> {
 }
 
 #[test]
+fn writes_of_a_process_count_until_they_end_or_it_does() {
+    let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
+    let process = || owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    let [disconnected, ends] = [process(), process()];
+    let words = [&disconnected, &ends].map(|process| process.words.clone());
+    words.iter().for_each(|words| words.writer(0).store(1, Ordering::SeqCst));
+    // Of a port that there is not.
+    disconnected.owner.tell(7, Op::Look);
+    until("it to be disconnected", || disconnected.owner.is_gone());
+    drop(ends);
+    // Those who come later are served later.
+    drop(process());
+    until("the process to have left", || words[1].writer(0).load(Ordering::SeqCst) == 0);
+    assert_eq!(words[0].writer(0).load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn processes_for_which_there_is_no_place_are_told() {
     let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
     (2..PLACES).for_each(|_| drop(Raw::of(&beside.meeting)));
@@ -326,6 +343,7 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let (bench, a, b) = connected::<Epf>(Shape::LINUX);
     let beside = Beside::of(Arc::new(a));
     let memory = opened(&*beside.port, 1);
+    let owners = opened(&*beside.own, 3);
     let reachable = bench.reachable(0);
     let hostile = Raw::of(&beside.meeting);
     let refused = |op, arguments, files: &[BorrowedFd<'_>]| {
@@ -374,10 +392,15 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
         // Those of another process, in whole and in part.
         (0, 1, address, 4096),
         (0, 0, address, 2 * b.capabilities().windows[0].slot_size()),
+        // Those of the owner.
+        (0, 3, address, 4096),
+        (0, 2, address, 2 * b.capabilities().windows[0].slot_size()),
     ] {
         refused(Op::SetTrans, [window, slot, at, size], &[]);
     }
-    for (window, slot, slots) in [(0, 1, 1), (0, 0, 127), (0, 0, u64::MAX), (7, 0, 1)] {
+    for (window, slot, slots) in
+        [(0, 1, 1), (0, 3, 1), (0, 2, 3), (0, 0, 127), (0, 0, u64::MAX), (7, 0, 1)]
+    {
         refused(Op::ClearTrans, [window, slot, slots, 0], &[]);
     }
     refused(Op::Unregister, [address + 4096, 0, 0, 0], &[]);
@@ -390,5 +413,5 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     assert_eq!(bench.reachable(0).len(), reachable.len() + 1);
     drop(hostile);
     until("its slot to be closed", || bench.reachable(0) == reachable);
-    drop(memory);
+    drop((memory, owners));
 }
