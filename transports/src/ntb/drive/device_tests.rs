@@ -148,6 +148,8 @@ fn several_pes_on_a_host_share_bridges_of_all_kinds() {
             let described = world.transports()[0].describe().join("\n");
             let beside = described.contains("used beside the first PE of this host");
             assert_eq!(beside, world.pe() % 3 != 0, "{described}");
+            let own = world.transports()[0].describe_own().join("\n");
+            assert!(!own.contains("DMA engine"), "there is none: {own}");
             if world.pe() == 4 {
                 cables[1].lose(0);
             }
@@ -195,6 +197,8 @@ fn several_pes_on_a_host_leave_engines_to_the_first() {
         let described = world.transports()[0].describe_own().join("\n");
         let makes = described.contains("makes non-blocking direct puts");
         assert_eq!(makes, world.pe() % 2 == 0, "{described}");
+        let leaves = described.contains("are used by the first PE of a host alone");
+        assert_eq!(leaves, world.pe() % 2 != 0, "{described}");
     });
     let made = |port: &Arc<dyn NtbPort>| port.counters()[Event::DmaTransfers];
     assert!(ports.iter().flatten().map(made).sum::<u64>() > 0);

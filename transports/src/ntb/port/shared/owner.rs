@@ -93,13 +93,11 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
     let parted = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
     let parted = parted.map_err(|e| PortError::system("watching the first PE of this host", e))?;
     let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late, parted });
-    let nears = told.iter().map(|(_, _, near)| near.clone()).collect();
+    let nears = told.iter().map(|port| port.near.clone()).collect();
     let watch = Watch::start(owner.clone(), nears);
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
     let watch = Arc::new(watch);
-    let port = |(index, (capabilities, words, near))| {
-        SharedPort::new(index, capabilities, words, near, owner.clone(), watch.clone())
-    };
+    let port = |(index, accepted)| SharedPort::new(index, accepted, owner.clone(), watch.clone());
     Ok(told.into_iter().enumerate().map(port).collect())
 }
 

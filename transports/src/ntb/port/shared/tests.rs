@@ -3,7 +3,6 @@
 
 use super::desk::name_of;
 use super::message::{BYTES_MAX, Op, Request, decode_reply, receive, send};
-use super::words::PLACES;
 use super::*;
 use crate::ntb::port::bridge::testing::cases::{PATIENCE, connected, pair, until};
 use crate::ntb::port::bridge::testing::store;
