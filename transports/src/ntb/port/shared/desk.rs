@@ -310,6 +310,13 @@ fn accept(listener: &OwnedFd) -> io::Result<Option<Connection>> {
     Ok((user == own).then_some(Connection { socket, state: State::Silent }))
 }
 
+/// Whether the other end of a connection is closed altogether.
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    // What the kernel tells unasked.
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
 /// Whether sending is to be tried again: what is under way, descriptors for all processes of this user among it, is too
 /// much until its receivers take it off.
 fn is_passing(error: &io::Error) -> bool {
@@ -362,7 +369,10 @@ impl Connection {
         let files_max = if matches!(self.state, State::User(_)) { FILES_MAX } else { 0 };
         let mut received = match passing::receive(self.socket.as_fd(), message, files_max, flags) {
             Ok(received) if received.len == 0 => {
-                self.leave();
+                // One that only says no more may still write.
+                if is_closed(self.socket.as_fd()) {
+                    self.leave();
+                }
                 return false;
             }
             Ok(received) if received.is_cut => return false,

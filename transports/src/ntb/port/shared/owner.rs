@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
-    sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockopt,
+    setsockopt, shutdown, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io;
@@ -205,12 +205,14 @@ impl Owner {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// Asks nothing any more; the thread then notices. The connection stays: that it is closed tells the owner that none
-    /// of this process's writes is under way.
+    /// Asks nothing any more; the thread then notices, and the owner, which closes what is open for this process. The
+    /// socket itself is not closed: that tells the owner that no write of this process is under way.
     pub fn part(&self) {
         self.gone.store(true, Ordering::SeqCst);
         // A full counter wakes the thread as well.
         let _ = self.parted.write(1);
+        // One that is closed at the other end has been noticed.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
     }
 }
 
