@@ -25,6 +25,7 @@ pub mod loss;
 pub mod memory;
 mod named;
 pub mod ops;
+pub mod passing;
 pub mod process;
 pub mod profile;
 pub mod random;

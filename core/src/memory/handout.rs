@@ -10,16 +10,15 @@
 //! of other users get no files, whatever they send, and only a few of them stay connected: a PE that has
 //! changed its user since it told where it is knows the token, and is told why it gets nothing.
 
-use crate::random;
+use crate::{passing, random};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, send, sendmsg, setsockopt,
-    socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
+    connect, getsockopt, listen, recv, send, sendmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -230,33 +229,15 @@ pub fn is_of_first(error: &io::Error) -> bool {
 
 fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Files> {
     let mut message = [0u8; MESSAGE_MAX];
-    let mut space = nix::cmsg_space!([i32; FILES_MAX]);
-    let (bytes, files) = loop {
-        let mut data = [IoSliceMut::new(&mut message)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut data, Some(&mut space), flags) {
-            Ok(received) => {
-                let mut files: Vec<OwnedFd> = Vec::new();
-                for control in received.cmsgs()? {
-                    if let ControlMessageOwned::ScmRights(fds) = control {
-                        // SAFETY: descriptors the kernel has just made for this process.
-                        files.extend(fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }));
-                    }
-                }
-                // The kernel drops descriptors for which there is no room.
-                if received.flags.contains(MsgFlags::MSG_CTRUNC) {
-                    return Err(Errno::EMFILE.into());
-                }
-                break (received.bytes, files);
-            }
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    };
-    if bytes == 0 {
+    let received = passing::receive(socket.as_fd(), &mut message, FILES_MAX, MsgFlags::empty())?;
+    // The kernel drops descriptors for which there is no room.
+    if received.files_lost {
+        return Err(Errno::EMFILE.into());
+    }
+    if received.len == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has gone away"));
     }
-    parse(&message[..bytes], token, files)
+    parse(&message[..received.len], token, received.files)
         .ok_or_else(|| io::Error::other("a process that is not of this job answered"))
 }
 

@@ -4,7 +4,7 @@
 
 mod troubled;
 
-use super::{Ntb, TestPorts};
+use super::{Ntb, TestPorts, Transport};
 use crate::ntb::port::bridges::Cable;
 use crate::ntb::port::{
     AbsentPort, Event, LinkTiming, NtbPort, PcieGen, amd, engine, epf, intel, plx, switchtec,
@@ -17,7 +17,7 @@ use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
 use tombolo_core::config::Environment;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, AmoOp, Distance};
+use tombolo_core::transport::{Amo, AmoOp, Distance, Job, Locality, Meeting};
 use tombolo_core::{Config, Setup, World};
 
 /// Bytes of a put.
@@ -148,12 +148,38 @@ fn several_pes_on_a_host_share_bridges_of_all_kinds() {
             let described = world.transports()[0].describe().join("\n");
             let beside = described.contains("used beside the first PE of this host");
             assert_eq!(beside, world.pe() % 3 != 0, "{described}");
+            let own = world.transports()[0].describe_own().join("\n");
+            assert!(!own.contains("DMA engine"), "there is none: {own}");
             if world.pe() == 4 {
                 cables[1].lose(0);
             }
             exchange(world, pes, places, 3);
             exchange(world, pes, places, 4);
         });
+    }
+}
+
+/// The first PE goes on as soon as it knows that there is nothing to lend; those that come later hear why.
+#[test]
+fn a_first_pe_without_ports_tells_the_others_of_its_host() {
+    let ports = ports_of(&[epf::tests::link(), plx::tests::link()]);
+    let localities = [(0, 0), (0, 1), (0, 2), (1, 0)];
+    let localities =
+        localities.map(|(host, local_index)| Locality { local_index, ..Locality::alone_on(host) });
+    // More lanes than there can be. Only a failing test waits for all of the time.
+    let settings = [("SHMEM_NTB_LANES", "64"), ("SHMEM_START_TIMEOUT", "100")];
+    let config = Config::from_environment(Environment::from_iter(settings)).expect("valid");
+    let name = (u64::from(std::process::id()) << 32 | 1).to_le_bytes();
+    let meeting = Some(Meeting { name, token: *b"no ports" });
+    let job = |pe| Job { pe, localities: &localities, config: &config, meeting };
+    let first = Ntb { ports: Some(TestPorts::Made(ports[0].clone())), ..Ntb::default() };
+    let why = first.probe(&job(0)).expect_err("too many lanes");
+    drop(first);
+    for pe in [1, 2] {
+        let mut beside = Ntb { ports: Some(TestPorts::Borrowed), ..Ntb::default() };
+        beside.probe(&job(pe)).expect("nothing is known yet");
+        let told = beside.open(&job(pe), &[]).expect_err("there are none").to_string();
+        assert!(told.contains("has no NTB ports") && told.contains(&why), "{told}");
     }
 }
 
@@ -171,6 +197,8 @@ fn several_pes_on_a_host_leave_engines_to_the_first() {
         let described = world.transports()[0].describe_own().join("\n");
         let makes = described.contains("makes non-blocking direct puts");
         assert_eq!(makes, world.pe() % 2 == 0, "{described}");
+        let leaves = described.contains("are used by the first PE of a host alone");
+        assert_eq!(leaves, world.pe() % 2 != 0, "{described}");
     });
     let made = |port: &Arc<dyn NtbPort>| port.counters()[Event::DmaTransfers];
     assert!(ports.iter().flatten().map(made).sum::<u64>() > 0);

@@ -398,7 +398,7 @@ impl Opened {
 
     /// What DMA engines do, for people; none where no port has one.
     pub fn describe_engines(&self) -> Option<String> {
-        if self.hardware.beside {
+        if self.hardware.ports.iter().any(|port| port.leaves_engines()) {
             return Some(
                 "DMA engines are used by the first PE of a host alone: the CPU copies".into(),
             );

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the PEs of a host share its NTB devices: the first opens them, and lends its ports to the others.
 //!
-//! All agree: where the first has no ports, whatever the reason, it tells the others, and none has.
+//! All agree: where the first has no ports, whatever the reason, it tells the others, and none has. It goes on without
+//! the transport then, while a thread of it stays until all have heard why.
 
 use super::hardware::Hardware;
 use crate::ntb::NtbSettings;
@@ -44,7 +45,8 @@ impl Sharing {
     /// Has the others wait for what becomes of the devices.
     pub fn begin(&self, job: &Job<'_>) -> Result<(), String> {
         if self.desk.get().is_none() {
-            let desk = Desk::open(&meeting(job)?);
+            let others = (0..job.n_pes()).filter(|pe| *pe != job.pe && job.is_local(*pe)).count();
+            let desk = Desk::open(&meeting(job)?, others, job.config.start_timeout);
             let desk =
                 desk.map_err(|e| format!("sharing NTB devices with the PEs of its host: {e}"))?;
             // Nobody else opens one.
@@ -75,6 +77,12 @@ impl Sharing {
             desk.await_end();
         }
     }
+}
+
+/// Whether PEs of a host tell each other of devices. Otherwise each sees by itself why there are no ports: they cannot
+/// meet, or all PEs are on one host.
+pub fn can_tell(job: &Job<'_>) -> bool {
+    job.meeting.is_some() && (0..job.n_pes()).any(|pe| !job.is_local(pe))
 }
 
 /// The ports that the first PE of this host lends, by [`Side`](crate::ntb::ring::Side).

@@ -25,6 +25,8 @@ pub struct InboundMemory {
 #[derive(Debug)]
 enum Backing {
     File(OwnedFd),
+    /// A file that was closed since.
+    Mapped,
     /// Mapped for as long as this is held.
     Device {
         _mapping: Arc<dyn Debug + Send + Sync>,
@@ -76,11 +78,17 @@ impl InboundMemory {
         Ok(InboundMemory { base: base.cast(), len, backing: Backing::File(file) })
     }
 
+    /// The same without its descriptor, which only who passes it on needs.
+    pub(super) fn without_file(mut self) -> InboundMemory {
+        self.backing = Backing::Mapped;
+        self
+    }
+
     /// The file that it is, if it is one as a whole.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File(file) => Some(file.as_fd()),
-            Backing::Device { .. } => None,
+            Backing::Mapped | Backing::Device { .. } => None,
         }
     }
 
@@ -149,8 +157,8 @@ impl InboundMemory {
 
 impl Drop for InboundMemory {
     fn drop(&mut self) {
-        if let Backing::File(_) = self.backing {
-            // SAFETY: the mapping made by `new`; nothing borrowed from it outlives `self`.
+        if let Backing::File(_) | Backing::Mapped = self.backing {
+            // SAFETY: the mapping made by `of_file`; nothing borrowed from it outlives `self`.
             let _ = unsafe { munmap(self.base.cast(), self.len) };
         }
     }

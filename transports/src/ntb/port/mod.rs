@@ -222,6 +222,16 @@ pub trait NtbPort: Send + Sync {
     /// the memory was made for.
     fn register(&self, region: &Region<'_>) -> Result<BusAddress>;
 
+    /// Whether it has DMA engines that only another process of this host uses.
+    fn leaves_engines(&self) -> bool {
+        false
+    }
+
+    /// The same for memory of another process of this host, which no DMA engine reads.
+    fn register_for_other(&self, region: &Region<'_>) -> Result<BusAddress> {
+        self.register(region)
+    }
+
     /// Takes back `register`. `Invalid` while a translation set through this handle points to it.
     fn unregister(&self, address: BusAddress) -> Result<()>;
 

@@ -53,6 +53,8 @@ pub struct State {
     /// The chip's link is up, and its windows are set since.
     pub risen: bool,
     pub up: bool,
+    /// Of a link that is up.
+    pub generation: u64,
     /// Why a link is not used that is up.
     pub trouble: Option<String>,
     /// What the peer is greeted with, and when it was.
@@ -118,6 +120,7 @@ impl Core {
             leaving: false,
             risen: false,
             up: false,
+            generation: 0,
             trouble: None,
             greeting: 0,
             greeted: Instant::now(),
@@ -214,13 +217,15 @@ impl Core {
             self.greet(state);
         }
         let up = state.risen && (state.reached || !self.facts.forgets);
-        if up == state.up && !(new && up) {
+        let known = if state.up { Some(state.generation) } else { None };
+        // Another process may have spoilt what all see.
+        let spoilt = self.words.up_generation() != known;
+        if up == state.up && !(new && up) && !spoilt {
             return false;
         }
-        let generation = self.words.generation.fetch_add(1, Ordering::SeqCst) + 1;
-        self.count(Event::LinkChanges, 1);
         state.up = up;
-        self.words.up_generation.store(if up { generation } else { 0 }, Ordering::SeqCst);
+        state.generation = self.words.follow(up);
+        self.count(Event::LinkChanges, 1);
         true
     }
 
@@ -276,7 +281,7 @@ impl Core {
         } else {
             self.withdraw(&mut state);
             state.leaving = true;
-            self.words.up_generation.store(0, Ordering::SeqCst);
+            self.words.set_up(None);
             // Whatever fails, the rest is done all the same, and all of it again when asked again.
             let mut done = self.await_writes();
             for window in 0..state.addresses.len() {
@@ -306,6 +311,11 @@ impl Core {
         }
         self.engines.settle();
         Ok(())
+    }
+
+    /// Whether a slot, counted from the first that is for users, is open.
+    pub fn is_open(&self, window: usize, slot: usize) -> bool {
+        self.state().slots[window][slot + first_slot(window)].is_some()
     }
 
     /// Puts memory behind slots, counted from the first that is for users.

@@ -152,7 +152,7 @@ impl engine::Host for Core {
     fn refresh(&self) -> Option<u64> {
         let state = self.look();
         // A trial is not to fail because the peer's windows are not set yet.
-        (state.up && state.reached).then(|| self.words.up_generation.load(Ordering::SeqCst))
+        (state.up && state.reached).then_some(state.generation)
     }
 
     fn sources(&self) -> Vec<Source> {

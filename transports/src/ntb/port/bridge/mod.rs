@@ -91,7 +91,7 @@ impl BridgePort {
         let core = Arc::new(Core::new(Box::new(chip), device)?);
         let listener = Listener::start("shmem-ntb-device", core.clone(), core.waiters.clone())
             .map_err(|e| PortError::system("starting the thread of an NTB device", e))?;
-        let generation = core.words.generation.load(Ordering::SeqCst);
+        let generation = core.words.generation();
         Ok(BridgePort {
             capabilities: capabilities(&core),
             _listener: listener,
@@ -213,13 +213,13 @@ impl NtbPort for BridgePort {
             speed: state.trained.speed,
             width: state.trained.width,
             max_payload: state.trained.max_payload,
-            generation: self.core.words.generation.load(Ordering::SeqCst),
+            generation: self.core.words.generation(),
         }
     }
 
     fn link_event(&self) -> bool {
         drop(self.core.look());
-        let now = self.core.words.generation.load(Ordering::SeqCst);
+        let now = self.core.words.generation();
         self.seen_generation.swap(now, Ordering::Relaxed) != now
     }
 
@@ -236,6 +236,12 @@ impl NtbPort for BridgePort {
     }
 
     fn register(&self, region: &Region<'_>) -> Result<BusAddress> {
+        let address = self.register_for_other(region)?;
+        self.core.engines.add_source(&*self.core.device, region.base, region.len);
+        Ok(address)
+    }
+
+    fn register_for_other(&self, region: &Region<'_>) -> Result<BusAddress> {
         let base = region.base.addr();
         if region.len == 0 || !(base as u64).is_multiple_of(page()) {
             return Err(PortError::Invalid(format!(
@@ -252,7 +258,6 @@ impl NtbPort for BridgePort {
         };
         registered.last = end.div_ceil(unit);
         registered.regions.push(Registration { name, base, len: region.len });
-        self.core.engines.add_source(&*self.core.device, region.base, region.len);
         Ok(BusAddress(name))
     }
 
@@ -357,7 +362,7 @@ impl NtbPort for BridgePort {
         let look = || {
             let masked = self.core.words.mask().load(Ordering::SeqCst);
             let pending = self.core.words.pending().load(Ordering::SeqCst) & bits & !masked;
-            let generation = self.core.words.generation.load(Ordering::SeqCst);
+            let generation = self.core.words.generation();
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
             let told = &self.core.engines.transferred;
             let transferred = told.load(Ordering::SeqCst) && told.swap(false, Ordering::SeqCst);

@@ -37,13 +37,14 @@ pub fn share(core: &Arc<Core>) -> Result<Share> {
         }));
     }
     core.waiters.share(&core.words);
-    let words = core.words.clone();
+    let (words, opens) = (core.words.clone(), core.clone());
     Ok(Share {
         kind: Kind::Bridge,
         details,
         page: Some(page),
         device,
         fixed: None,
+        is_open: Box::new(move |window, slot| opens.is_open(window, slot)),
         leave: Box::new(move |place| words.leave(place)),
         words: core.words.clone(),
     })
@@ -118,7 +119,7 @@ impl Near for BridgeNear {
     }
 
     fn generation(&self) -> u64 {
-        self.reach.words.generation.load(Ordering::SeqCst)
+        self.reach.words.generation()
     }
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {

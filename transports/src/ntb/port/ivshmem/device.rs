@@ -96,7 +96,7 @@ impl Device for PciDevice {
     }
 
     fn position(&self) -> u32 {
-        // SAFETY: an aligned register inside the mapped range, by the check in `new`.
+        // SAFETY: an aligned register inside the mapped range, by the check in `beside`.
         unsafe { self.register(POSITION).read_volatile() }
     }
 

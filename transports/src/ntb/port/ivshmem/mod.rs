@@ -38,7 +38,7 @@ use device::{Device, PciDevice};
 use layout::{Section, Shared};
 use nix::sys::eventfd::EventFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,8 @@ struct Core {
     side: usize,
     /// Of which others see events and counts; all else is in the memory of the device.
     words: Arc<Words>,
+    /// Others may have the port, and counters for writes.
+    is_lent: AtomicBool,
 }
 
 impl IvshmemPort {
@@ -90,7 +92,8 @@ impl IvshmemPort {
         };
         let shared = Shared::new(device.clone())?;
         let words = Arc::new(Words::new(0)?);
-        let core = Core { device, shared, side, words };
+        let is_lent = AtomicBool::new(false);
+        let core = Core { device, shared, side, words, is_lent };
         core.own().take_over(core.device.interrupts().len() as u32);
         let core = Arc::new(core);
         let waiters = Arc::new(Waiters::default());

@@ -4,7 +4,7 @@
 
 use super::device::{Device, PciDevice};
 use super::layout::Shared;
-use super::outbound::{Target, left_by};
+use super::outbound::{Left, Target};
 use super::{BITS, Core};
 use crate::ntb::port::listener::Waiters;
 use crate::ntb::port::shared::{DeviceShare, Given, Kind, Near, Share};
@@ -13,15 +13,17 @@ use crate::ntb::port::vfio;
 use crate::ntb::port::{Event, LinkState, Outbound, PcieGen, PortError, Result};
 use std::fmt::Debug;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What others need.
 pub(super) fn share(core: &Arc<Core>, waiters: &Waiters) -> Result<Share> {
     let device = core.device.share()?;
     waiters.share(&core.words);
     let base = core.shared.window_base(core.side).addr();
-    let leaving = core.clone();
+    // Handles that are made from now on leave counters to others.
+    core.is_lent.store(true, Ordering::SeqCst);
+    let (leaving, opens, left) = (core.clone(), core.clone(), Mutex::new(Left::new()));
     Ok(Share {
         kind: Kind::Ivshmem,
         details: vec![core.side as u64],
@@ -29,8 +31,10 @@ pub(super) fn share(core: &Arc<Core>, waiters: &Waiters) -> Result<Share> {
         page: None,
         device,
         fixed: Some((base, core.shared.window().size)),
+        is_open: Box::new(move |_, slot| opens.own().entries[slot].load(Ordering::SeqCst) != 0),
         leave: Box::new(move |place| {
-            if let Some(writer) = left_by(place, leaving.words.places()) {
+            let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(writer) = left.add(place, leaving.words.places()) {
                 leaving.own().writers[writer].0.store(0, Ordering::SeqCst);
             }
         }),
@@ -51,7 +55,8 @@ pub fn open(given: Given) -> Result<Arc<dyn Near>> {
         _ => return Err(PortError::Invalid("what is told of a port cannot be".into())),
     };
     let shared = Shared::new(device.clone())?;
-    Ok(Arc::new(Arc::new(Core { device, shared, side, words: given.words })))
+    let is_lent = AtomicBool::new(false);
+    Ok(Arc::new(Arc::new(Core { device, shared, side, words: given.words, is_lent })))
 }
 
 impl Near for Arc<Core> {
@@ -125,9 +130,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_processes_are_their_own_while_there_are_enough() {
-        let all: Vec<usize> = (1..=16).filter_map(|place| left_by(place, 17)).collect();
+    fn counters_of_processes_are_reset_when_all_that_have_them_have_ended() {
+        let mut left = Left::new();
+        let all: Vec<usize> = (1..=16).filter_map(|place| left.add(place, 17)).collect();
         assert_eq!(all, (16..32).collect::<Vec<_>>());
-        assert_eq!((left_by(1, 18), left_by(0, 2)), (None, None));
+        // Places 1, 17 and 33 have the same.
+        let mut left = Left::new();
+        assert_eq!([33, 1, 17].map(|place| left.add(place, 34)), [None, None, Some(16)]);
+        // One that is the owner's, and one that there is not.
+        assert_eq!([0, usize::MAX].map(|place| left.add(place, 34)), [None, None]);
     }
 }

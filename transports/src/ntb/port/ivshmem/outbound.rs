@@ -4,6 +4,7 @@
 use super::Core;
 use super::layout::WRITERS;
 use crate::ntb::port::Event;
+use crate::ntb::port::shared::PLACES;
 use crate::ntb::port::slots::Face;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -33,20 +34,34 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Counters for writes of the process that has the device open; others have one each, as long as there are enough.
+/// Counters for writes of the process that has the device open, where it lends the port: others have one each, as long as
+/// there are enough.
 const OWNERS: usize = WRITERS / 2;
 
 /// The counter of a handle: the process in a place, and a number.
-fn writer_of(place: usize, number: usize) -> usize {
+fn writer_of(place: usize, number: usize, is_lent: bool) -> usize {
     match place.checked_sub(1) {
-        None => number % OWNERS,
+        None if is_lent => number % OWNERS,
+        None => number % WRITERS,
         Some(other) => OWNERS + other % (WRITERS - OWNERS),
     }
 }
 
-/// The counter of a process that has ended, if no other has the same, of all in so many places.
-pub fn left_by(place: usize, places: usize) -> Option<usize> {
-    (place > 0 && places <= 1 + WRITERS - OWNERS).then(|| writer_of(place, 0))
+/// Processes that have ended, by place.
+pub struct Left([bool; PLACES]);
+
+impl Left {
+    pub fn new() -> Left {
+        Left([false; PLACES])
+    }
+
+    /// The process in a place has ended, of all in so many places: its counter, if all that have the same have ended.
+    pub fn add(&mut self, place: usize, places: usize) -> Option<usize> {
+        *self.0.get_mut(place).filter(|_| place > 0)? = true;
+        let writer = |place| writer_of(place, 0, true);
+        let mut others = (1..places.min(PLACES)).filter(|other| writer(*other) == writer(place));
+        others.all(|other| self.0[other]).then(|| writer(place))
+    }
 }
 
 impl Target {
@@ -57,7 +72,11 @@ impl Target {
             base: core.shared.window_base(1 - core.side),
             slot_size: window.slot_size() as usize,
             size: window.size as usize,
-            writer: writer_of(core.words.place(), NEXT.fetch_add(1, Ordering::Relaxed)),
+            writer: writer_of(
+                core.words.place(),
+                NEXT.fetch_add(1, Ordering::Relaxed),
+                core.is_lent.load(Ordering::SeqCst),
+            ),
             core,
         }
     }

@@ -5,7 +5,7 @@
 //! disconnected, and who does not know the token is told nothing. A thread serves all; it sleeps when nobody asks.
 
 use super::introduction;
-use super::message::{BYTES_MAX, Request, encode_reply, receive, send};
+use super::message::{BYTES_MAX, FILES_MAX, NO_ROOM, Request, encode_reply, send};
 use super::sharer::{Lent, Sharer};
 use crate::ntb::port::{NtbPort, PortError};
 use nix::errno::Errno;
@@ -15,11 +15,13 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt,
     listen, socket, sockopt,
 };
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tombolo_core::passing;
 use tombolo_core::threads::spawn_without_signals;
 use tombolo_core::transport::Meeting;
 
@@ -27,20 +29,25 @@ use tombolo_core::transport::Meeting;
 const LINGER: Duration = Duration::from_secs(2);
 /// Before another look where no connection can be taken.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Before more is told to a process for which too much is under way.
+const RETRY_MS: u8 = 1;
 /// Processes that may be connected.
 const CONNECTIONS_MAX: usize = 256;
 
-/// The name of the socket.
+/// The name of the socket. Nobody who does not know the token finds it out, and could listen there first.
 pub fn name_of(meeting: &Meeting) -> Vec<u8> {
-    [b"tombolo-ntb-".as_slice(), &meeting.name].concat()
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&meeting.token);
+    hasher.write(&meeting.name);
+    [b"tombolo-ntb-".as_slice(), &hasher.finish().to_ne_bytes()].concat()
 }
 
 /// What those who come are told.
 enum Decision {
     /// Nothing yet.
     Open,
-    /// Why there are no ports.
-    Refused(String),
+    /// Why there are no ports, and when the last has had time to come.
+    Refused { why: String, until: Instant },
     /// Of these ports.
     Lent(Vec<Arc<Lent>>),
     /// All are disconnected.
@@ -57,36 +64,37 @@ struct Common {
     left: Condvar,
 }
 
-/// The desk. It closes with this value.
+/// The desk. It closes with this value, unless there are others to be told that there are no ports: then its thread
+/// stays until all have been.
 pub struct Desk {
     common: Arc<Common>,
     thread: Option<JoinHandle<()>>,
+    /// How much later than this process others may come.
+    limit: Duration,
 }
 
 impl Desk {
-    /// Opens it. Who comes waits until something is decided.
-    pub fn open(meeting: &Meeting) -> io::Result<Desk> {
+    /// Opens it for so many others, which may come up to `limit` later. Who comes waits until something is decided.
+    pub fn open(meeting: &Meeting, others: usize, limit: Duration) -> io::Result<Desk> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(listener.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
         listen(&listener, Backlog::MAXALLOWABLE)?;
-        let common = Arc::new(Common {
-            decision: Mutex::new(Decision::Open),
-            turn: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
-            users: Mutex::default(),
-            left: Condvar::new(),
-        });
+        let common = Arc::new(Common::new()?);
         let (token, own) = (meeting.token, common.clone());
         let serve = move || {
-            Server { listener, token, connections: vec![], common: own }.serve();
+            Server { listener, token, connections: vec![], common: own, untold: others }.serve();
         };
         let thread = Some(spawn_without_signals("shmem-ntb-desk", serve)?);
-        Ok(Desk { common, thread })
+        Ok(Desk { common, thread, limit })
     }
 
     /// Tells all why there are no ports.
     pub fn refuse(&self, why: &str) {
-        self.common.decide(Decision::Refused(why.to_owned()));
+        // A limit that no clock reaches is as good as any.
+        let until = Instant::now().checked_add(self.limit);
+        let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(u32::MAX.into()));
+        self.common.decide(Decision::Refused { why: why.to_owned(), until });
     }
 
     /// Lends ports to all. The error says why they cannot be lent; all are told the same.
@@ -113,6 +121,10 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
+        if matches!(*self.common.decision(), Decision::Refused { .. }) {
+            // Whoever opened the desk goes on without ports at once, and others have not come yet.
+            return;
+        }
         self.common.decide(Decision::Closed);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed already.
@@ -122,6 +134,16 @@ impl Drop for Desk {
 }
 
 impl Common {
+    fn new() -> io::Result<Common> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Common {
+            decision: Mutex::new(Decision::Open),
+            turn: EventFd::from_value_and_flags(0, flags)?,
+            users: Mutex::default(),
+            left: Condvar::new(),
+        })
+    }
+
     fn decision(&self) -> MutexGuard<'_, Decision> {
         self.decision.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,6 +152,14 @@ impl Common {
         *self.decision() = decision;
         // A full counter wakes the thread as well.
         let _ = self.turn.write(1);
+    }
+
+    /// How long the thread may sleep.
+    fn patience(&self) -> PollTimeout {
+        let Decision::Refused { until, .. } = &*self.decision() else { return PollTimeout::NONE };
+        // Rounded up, and in steps where it is more than a poll can wait.
+        let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
     fn count(&self, more: bool) {
@@ -145,6 +175,8 @@ struct Server {
     token: [u8; 8],
     connections: Vec<Connection>,
     common: Arc<Common>,
+    /// Others that have not been told that there are no ports.
+    untold: usize,
 }
 
 struct Connection {
@@ -157,6 +189,8 @@ enum State {
     Silent,
     /// Waits to be told.
     Waiting,
+    /// Has been told of so many ports, and is still to be told of the others.
+    Told(User, usize),
     /// Uses the ports.
     User(User),
 }
@@ -185,7 +219,9 @@ impl Server {
                 .chain(sockets)
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
-            if poll(&mut polled, PollTimeout::NONE).is_err() {
+            let halfway = self.connections.iter().any(|it| matches!(it.state, State::Told(..)));
+            let patience = if halfway { RETRY_MS.into() } else { self.common.patience() };
+            if poll(&mut polled, patience).is_err() {
                 continue;
             }
             let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
@@ -219,42 +255,40 @@ impl Server {
         }
     }
 
-    /// Tells those who wait what has been decided. False: it is closed.
+    /// Tells those who wait what has been decided. False: it is closed, or all know that there are no ports.
     fn tell(&mut self) -> bool {
         let common = self.common.clone();
         let decision = common.decision();
         match &*decision {
             Decision::Open => true,
             Decision::Closed => false,
-            Decision::Refused(why) => {
+            Decision::Refused { why, until } => {
                 let refusal = encode_reply(&Err(PortError::Exhausted(why.clone())));
+                let untold = &mut self.untold;
                 self.connections.retain(|connection| {
                     let waits = matches!(connection.state, State::Waiting);
                     if waits {
                         // Who is gone need not know.
                         let flags = MsgFlags::MSG_DONTWAIT;
                         let _ = send(connection.socket.as_fd(), &refusal, &[], flags);
+                        *untold = untold.saturating_sub(1);
                     }
                     !waits
                 });
-                true
+                *untold > 0 && Instant::now() < *until
             }
             Decision::Lent(lent) => {
                 self.connections.retain_mut(|connection| {
-                    if !matches!(connection.state, State::Waiting) {
-                        return true;
+                    let send = |bytes: &[u8], files: &[BorrowedFd<'_>], socket: BorrowedFd<'_>| {
+                        send(socket, bytes, files, MsgFlags::MSG_DONTWAIT)
+                    };
+                    let told = connection.introduce(lent, &common, send);
+                    if let Err(error) = &told {
+                        tracing::warn!(%error, "a process of this host gets no NTB ports");
+                        // Who is gone need not know.
+                        let _ = send(&encode_reply(&told), &[], connection.socket.as_fd());
                     }
-                    match introduce(connection.socket.as_fd(), lent) {
-                        Ok(ports) => {
-                            common.count(true);
-                            connection.state = State::User(User { ports, common: common.clone() });
-                            true
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, "a process of this host gets no NTB ports");
-                            false
-                        }
-                    }
+                    told.is_ok()
                 });
                 true
             }
@@ -276,35 +310,84 @@ fn accept(listener: &OwnedFd) -> io::Result<Option<Connection>> {
     Ok((user == own).then_some(Connection { socket, state: State::Silent }))
 }
 
-/// Makes all ports known to a process.
-fn introduce(socket: BorrowedFd<'_>, lent: &[Arc<Lent>]) -> Result<Vec<Sharer>, PortError> {
-    let failed = |e| PortError::system("telling of a port", e);
-    let flags = MsgFlags::MSG_DONTWAIT;
-    let mut ports = Vec::with_capacity(lent.len());
-    let head = encode_reply(&Ok((lent.len() as u64, String::new())));
-    send(socket, &head, &[], flags).map_err(failed)?;
-    for port in lent {
-        let sharer = Sharer::new(port)?;
-        let bytes = introduction::bytes(port.port.capabilities(), &port.share, sharer.place());
-        send(socket, &bytes, &introduction::files(&port.share), flags).map_err(failed)?;
-        ports.push(sharer);
-    }
-    Ok(ports)
+/// Whether the other end of a connection is closed altogether.
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    // What the kernel tells unasked.
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether sending is to be tried again: what is under way, descriptors for all processes of this user among it, is too
+/// much until its receivers take it off.
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [Errno::ETOOMANYREFS, Errno::EAGAIN, Errno::ENOBUFS].map(|errno| errno as i32);
+    error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
 impl Connection {
+    /// Makes ports known to a process that waits for them: as many as can be now, and the others when asked again. The
+    /// error is for the process.
+    fn introduce(
+        &mut self,
+        lent: &[Arc<Lent>],
+        common: &Arc<Common>,
+        mut send: impl FnMut(&[u8], &[BorrowedFd<'_>], BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Result<(u64, String), PortError> {
+        if let State::Waiting = self.state {
+            let ports = lent.iter().map(Sharer::new).collect::<Result<_, _>>()?;
+            common.count(true);
+            self.state = State::Told(User { ports, common: common.clone() }, 0);
+        }
+        let State::Told(user, told) = &mut self.state else { return Ok(Default::default()) };
+        while let Some((port, sharer)) = lent.get(*told).zip(user.ports.get(*told)) {
+            let more = (lent.len() - *told - 1) as u64;
+            let facts = introduction::bytes(port.port.capabilities(), &port.share, sharer.place());
+            let bytes = [encode_reply(&Ok((more, String::new()))), facts].concat();
+            match send(&bytes, &introduction::files(&port.share), self.socket.as_fd()) {
+                Ok(()) => *told += 1,
+                Err(error) if is_passing(&error) => return Ok(Default::default()),
+                Err(error) => return Err(PortError::system("telling of a port", error)),
+            }
+        }
+        if let State::Told(user, _) = std::mem::replace(&mut self.state, State::Waiting) {
+            self.state = State::User(user);
+        }
+        Ok(Default::default())
+    }
+
+    /// The other end was closed by the process itself.
+    fn leave(&mut self) {
+        if let State::User(user) | State::Told(user, _) = &mut self.state {
+            user.ports.iter_mut().for_each(Sharer::leave);
+        }
+    }
+
     /// Takes a message. False: the other end is closed, or is not one of this job.
     fn hear(&mut self, token: &[u8; 8], message: &mut [u8]) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT;
-        let (len, mut files) = match receive(self.socket.as_fd(), message, flags) {
-            Ok((0, _)) => return false,
+        // Whoever has not said who it is passes no descriptors.
+        let files_max = if matches!(self.state, State::User(_)) { FILES_MAX } else { 0 };
+        let mut received = match passing::receive(self.socket.as_fd(), message, files_max, flags) {
+            Ok(received) if received.len == 0 => {
+                // One that only says no more may still write.
+                if is_closed(self.socket.as_fd()) {
+                    self.leave();
+                }
+                return false;
+            }
+            Ok(received) if received.is_cut => return false,
             Ok(received) => received,
             Err(error) => {
                 let again = [Errno::EAGAIN as i32, Errno::EINTR as i32];
-                return error.raw_os_error().is_some_and(|number| again.contains(&number));
+                let again = error.raw_os_error().is_some_and(|number| again.contains(&number));
+                if !again {
+                    // The other end was closed before it had read all.
+                    self.leave();
+                }
+                return again;
             }
         };
-        let message = &message[..len];
+        let message = &message[..received.len];
         match &mut self.state {
             State::Silent => {
                 let knows = message == token;
@@ -312,12 +395,16 @@ impl Connection {
                 knows
             }
             // Nothing is asked for before there is an answer.
-            State::Waiting => false,
+            State::Waiting | State::Told(..) => false,
             State::User(user) => {
                 let Some(request) = Request::decode(message) else { return false };
+                // Of all ports: a message that told of doorbells may not have found room behind this one.
+                user.ports.iter().for_each(Sharer::ring);
                 let Some(port) = user.ports.get_mut(request.port) else { return false };
-                port.ring();
-                let reply = port.serve(&request, files.pop());
+                let reply = match received.files_lost {
+                    true => Err(PortError::Exhausted(NO_ROOM.into())),
+                    false => port.serve(&request, received.files.pop()),
+                };
                 if !request.op.is_answered() {
                     return true;
                 }
@@ -325,5 +412,49 @@ impl Connection {
                 send(self.socket.as_fd(), &reply, &[], flags).is_ok()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::bridge::testing::cases::pair;
+    use crate::ntb::port::epf::model::{Epf, Shape};
+    use nix::sys::socket::socketpair;
+
+    fn waiting() -> Connection {
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (socket, _) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        Connection { socket, state: State::Waiting }
+    }
+
+    #[test]
+    fn a_process_is_told_the_rest_when_less_is_under_way() {
+        let (_bench, a, b) = pair::<Epf>(Shape::LINUX);
+        let ports: [Arc<dyn NtbPort>; 2] = [Arc::new(a), Arc::new(b)];
+        let lent = ports.map(|port| Arc::new(Lent::new(port).unwrap()));
+        let common = Arc::new(Common::new().unwrap());
+        let fails = |errno: Errno| Err(io::Error::from(errno));
+        let mut answers =
+            [fails(Errno::ETOOMANYREFS), Ok(()), fails(Errno::EAGAIN), Ok(())].into_iter();
+        let mut process = waiting();
+        let mut introduce = || {
+            let told = process.introduce(&lent, &common, |_, _, _| answers.next().unwrap());
+            told.unwrap();
+            match &process.state {
+                State::Told(_, told) => Some(*told),
+                State::User(_) => None,
+                _ => panic!("it waits"),
+            }
+        };
+        assert_eq!([introduce(), introduce(), introduce()], [Some(0), Some(1), None]);
+        let places = || lent.each_ref().map(|lent| lent.share.words.places());
+        assert_eq!((*common.users.lock().unwrap(), places()), (1, [2, 2]));
+        // An error that lasts is the process's, which is one no more.
+        let mut process = waiting();
+        let told = process.introduce(&lent, &common, |_, _, _| fails(Errno::EPERM));
+        assert!(told.unwrap_err().to_string().contains("telling of a port"));
+        drop(process);
+        assert_eq!(*common.users.lock().unwrap(), 1);
     }
 }

@@ -19,8 +19,12 @@ const WINDOW: usize = 5;
 
 /// Bytes of an introduction for the process in a place: words, then the name of the hardware and where the device is.
 pub fn bytes(capabilities: &Capabilities, share: &Share, place: usize) -> Vec<u8> {
-    let flags =
-        [capabilities.write_combining, capabilities.resets_on_link_down, capabilities.paced];
+    let flags = [
+        capabilities.write_combining,
+        capabilities.resets_on_link_down,
+        capabilities.paced,
+        capabilities.dma.is_some(),
+    ];
     let flags = flags.iter().rev().fold(0u64, |all, flag| all << 1 | u64::from(*flag));
     let address = match &share.device {
         DeviceShare::File(_, address) => address.as_str(),
@@ -79,16 +83,20 @@ const DELIVERIES: [DoorbellDelivery; 3] = [
     DoorbellDelivery::EdgeFromZero,
 ];
 
+/// What a port is made of.
+pub struct Accepted {
+    pub capabilities: Capabilities,
+    pub words: Arc<Words>,
+    pub near: Arc<dyn Near>,
+    /// Whether its owner has DMA engines.
+    pub has_engines: bool,
+}
+
 /// Makes a port of an introduction. Refuses what cannot be.
-pub fn accept(
-    bytes: &[u8],
-    files: Vec<OwnedFd>,
-) -> Result<(Capabilities, Arc<Words>, Arc<dyn Near>)> {
+pub fn accept(bytes: &[u8], files: Vec<OwnedFd>) -> Result<Accepted> {
     read(bytes, files)
         .ok_or_else(|| PortError::Invalid("what is told of a port cannot be".into()))?
 }
-
-type Accepted = (Capabilities, Arc<Words>, Arc<dyn Near>);
 
 fn read(bytes: &[u8], files: Vec<OwnedFd>) -> Option<Result<Accepted>> {
     let number = |word: u64| usize::try_from(word).ok();
@@ -137,7 +145,7 @@ fn read(bytes: &[u8], files: Vec<OwnedFd>) -> Option<Result<Accepted>> {
             Kind::Bridge => Arc::new(BridgeNear::new(given)?),
             Kind::Ivshmem => ivshmem::near::open(given)?,
         };
-        Ok((capabilities, words, near))
+        Ok(Accepted { capabilities, words, near, has_engines: flags & 8 != 0 })
     };
     Some(make())
 }

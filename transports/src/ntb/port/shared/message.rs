@@ -5,20 +5,25 @@
 
 use crate::ntb::port::{PortError, Result};
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use tombolo_core::passing;
 
 /// Bytes of the longest message.
 pub const BYTES_MAX: usize = 8192;
 /// Descriptors that come with a message at most.
 pub const FILES_MAX: usize = 3;
+/// Why they have not come.
+pub const NO_ROOM: &str = "a process of this host may not have more open files (ulimit -n)";
 /// Bytes of the longest text of a reply.
 const TEXT_MAX: usize = 2048;
 /// Words of a request behind its first two.
 pub const ARGUMENTS: usize = 4;
 /// Words of a reply before its text.
 const REPLY: usize = 3;
+/// The same in bytes.
+pub const REPLY_BYTES: usize = REPLY * 8;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,38 +178,17 @@ pub fn send(
     }
 }
 
-/// Receives a message into `bytes`. No bytes: the other end is closed.
+/// Receives a message into `bytes`, whole. No bytes: the other end is closed.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
     flags: MsgFlags,
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = nix::cmsg_space!([i32; FILES_MAX]);
-    loop {
-        let mut data = [IoSliceMut::new(&mut *bytes)];
-        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
-        let fd = socket.as_fd().as_raw_fd();
-        match recvmsg::<UnixAddr>(fd, &mut data, Some(&mut space), flags) {
-            Ok(received) => {
-                let mut files = Vec::new();
-                for control in received.cmsgs()? {
-                    if let ControlMessageOwned::ScmRights(fds) = control {
-                        // SAFETY: descriptors that the kernel has just made for this process.
-                        files.extend(fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }));
-                    }
-                }
-                // The kernel drops descriptors for which there is no room, and bytes.
-                if received.flags.intersects(MsgFlags::MSG_CTRUNC | MsgFlags::MSG_TRUNC) {
-                    return Err(io::Error::other(
-                        "a message is longer than any, or there is no room \
-                                                 for its descriptors (ulimit -n)",
-                    ));
-                }
-                return Ok((received.bytes, files));
-            }
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
+    let received = passing::receive(socket, bytes, FILES_MAX, flags)?;
+    match (received.is_cut, received.files_lost) {
+        (true, _) => Err(io::Error::other("a message is longer than any")),
+        (_, true) => Err(io::Error::other(NO_ROOM)),
+        _ => Ok((received.len, received.files)),
     }
 }
 

@@ -30,12 +30,13 @@ mod words;
 pub use desk::Desk;
 pub use near::{DeviceShare, Given, Kind, Near, Share};
 pub use owner::ports;
-pub use words::{BELLS, Words};
+pub use words::{BELLS, PLACES, Words};
 
 use super::{
     BusAddress, Capabilities, Counters, InboundMemory, LinkState, NtbPort, Outbound, PortError,
     Region, Result, Wake,
 };
+use introduction::Accepted;
 use message::{ARGUMENTS, Op};
 use owner::{Owner, Watch};
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub struct SharedPort {
     /// Among those of the owner.
     index: usize,
     capabilities: Capabilities,
+    has_engines: bool,
     words: Arc<Words>,
     near: Arc<dyn Near>,
     owner: Arc<Owner>,
@@ -64,17 +66,21 @@ pub struct SharedPort {
 }
 
 impl SharedPort {
-    fn new(
-        index: usize,
-        capabilities: Capabilities,
-        words: Arc<Words>,
-        near: Arc<dyn Near>,
-        owner: Arc<Owner>,
-        watch: Arc<Watch>,
-    ) -> SharedPort {
+    fn new(index: usize, accepted: Accepted, owner: Arc<Owner>, watch: Arc<Watch>) -> SharedPort {
+        let Accepted { capabilities, words, near, has_engines } = accepted;
         let (seen_generation, looked) = (AtomicU64::new(near.generation()), AtomicU64::new(0));
         let _watch = watch;
-        SharedPort { index, capabilities, words, near, owner, _watch, seen_generation, looked }
+        SharedPort {
+            index,
+            capabilities,
+            has_engines,
+            words,
+            near,
+            owner,
+            _watch,
+            seen_generation,
+            looked,
+        }
     }
 
     fn ask(&self, op: Op, arguments: &[u64]) -> Result<(u64, String)> {
@@ -110,6 +116,10 @@ impl SharedPort {
 impl NtbPort for SharedPort {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn leaves_engines(&self) -> bool {
+        self.has_engines
     }
 
     fn link_enable(&self) -> Result<()> {
@@ -221,8 +231,10 @@ impl NtbPort for SharedPort {
     fn peer_db_set(&self, bits: u64) {
         let bits = bits & self.db_valid_mask();
         if bits != 0 && !self.near.ring(bits) {
-            self.words.to_ring().fetch_or(bits, Ordering::SeqCst);
-            self.owner.tell(self.index, Op::Ring);
+            // Whoever has found none there tells of all.
+            if self.words.to_ring().fetch_or(bits, Ordering::SeqCst) == 0 {
+                self.owner.tell(self.index, Op::Ring);
+            }
         }
     }
 

@@ -108,6 +108,8 @@ pub struct Share {
     pub(in crate::ntb::port) device: DeviceShare,
     /// Where an inbound window that is fixed is in the owner.
     pub(in crate::ntb::port) fixed: Option<(usize, u64)>,
+    /// Whether a slot of a window is open, whoever has opened it. Both are there.
+    pub(in crate::ntb::port) is_open: Box<dyn Fn(usize, usize) -> bool + Send + Sync>,
     /// The process in a place has ended.
     pub(in crate::ntb::port) leave: Box<dyn Fn(usize) + Send + Sync>,
 }

@@ -4,7 +4,7 @@
 use super::SharedPort;
 use super::desk::name_of;
 use super::introduction;
-use super::message::{ARGUMENTS, BYTES_MAX, Op, Request, decode_reply, receive, send};
+use super::message::{ARGUMENTS, BYTES_MAX, Op, REPLY_BYTES, Request, decode_reply, receive, send};
 use super::near::Near;
 use crate::ntb::port::{NtbPort, PortError, Result};
 use nix::errno::Errno;
@@ -29,7 +29,7 @@ const REPLY: Duration = Duration::from_secs(60);
 /// Between attempts to reach an owner that is not as far.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Ports of a host.
-const PORTS_MAX: u64 = 2;
+const PORTS_MAX: usize = 2;
 
 /// The connection.
 pub struct Owner {
@@ -37,6 +37,10 @@ pub struct Owner {
     /// One asks at a time.
     asking: Mutex<()>,
     gone: AtomicBool,
+    /// It was too late with an answer.
+    late: AtomicBool,
+    /// This process does not ask it any more.
+    parted: EventFd,
 }
 
 /// A thread that notices when the owner ends; it ends with the value.
@@ -48,13 +52,19 @@ pub struct Watch {
 /// Uses the ports of the first PE of this host. It may come up to `limit` later, and be as long in opening them. The error
 /// says why there are none.
 pub fn ports(meeting: &Meeting, limit: Duration) -> Result<Vec<Arc<dyn NtbPort>>> {
+    let ports = shared_ports(meeting, limit)?.into_iter();
+    Ok(ports.map(|port| Arc::new(port) as Arc<dyn NtbPort>).collect())
+}
+
+/// The same, as what they are.
+pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort>> {
     let deadline = Instant::now() + limit;
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::WouldBlock => PortError::Exhausted(
             "the first PE of this host did not open its NTB devices within SHMEM_START_TIMEOUT"
                 .into(),
         ),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ended(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => disconnected(),
         _ => PortError::system("asking the first PE of this host for its NTB devices", e),
     };
     let socket = reach(meeting, deadline).map_err(failed)?;
@@ -62,34 +72,48 @@ pub fn ports(meeting: &Meeting, limit: Duration) -> Result<Vec<Arc<dyn NtbPort>>
     send(socket.as_fd(), &meeting.token, &[], MsgFlags::empty()).map_err(failed)?;
     let mut message = vec![0; BYTES_MAX];
     let mut next = || match receive(socket.as_fd(), &mut message, MsgFlags::empty()) {
-        Ok((0, _)) => Err(ended()),
+        Ok((0, _)) => Err(disconnected()),
         Ok((len, files)) => Ok((message[..len].to_vec(), files)),
         Err(e) => Err(failed(e)),
     };
-    let head = decode_reply(&next()?.0);
-    let (count, _) = head.ok_or_else(strange)??;
-    if !(1..=PORTS_MAX).contains(&count) {
-        return Err(strange());
+    let mut told = Vec::with_capacity(PORTS_MAX);
+    loop {
+        let (bytes, files) = next()?;
+        let (more, _) = decode_reply(&bytes).ok_or_else(strange)??;
+        told.push(introduction::accept(&bytes[REPLY_BYTES..], files)?);
+        if more == 0 {
+            break;
+        }
+        if told.len() == PORTS_MAX {
+            return Err(strange());
+        }
     }
-    let told: Vec<_> = (0..count)
-        .map(|_| next().and_then(|(bytes, files)| introduction::accept(&bytes, files)))
-        .collect::<Result<_>>()?;
     set_timeout(&socket, REPLY).map_err(failed)?;
-    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone: AtomicBool::new(false) });
-    let nears = told.iter().map(|(_, _, near)| near.clone()).collect();
+    let (gone, late) = (AtomicBool::new(false), AtomicBool::new(false));
+    let parted = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
+    let parted = parted.map_err(|e| PortError::system("watching the first PE of this host", e))?;
+    let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late, parted });
+    let nears = told.iter().map(|port| port.near.clone()).collect();
     let watch = Watch::start(owner.clone(), nears);
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
     let watch = Arc::new(watch);
-    let port = |(index, (capabilities, words, near))| {
-        let port = SharedPort::new(index, capabilities, words, near, owner.clone(), watch.clone());
-        Arc::new(port) as Arc<dyn NtbPort>
-    };
+    let port = |(index, accepted)| SharedPort::new(index, accepted, owner.clone(), watch.clone());
     Ok(told.into_iter().enumerate().map(port).collect())
 }
 
-/// Why nothing is done for an owner that has ended.
-pub fn ended() -> PortError {
-    PortError::Busy("the first PE of this host, which had the NTB devices open, has ended".into())
+/// Why there are no ports of an owner that is gone, or takes this process for none of its job.
+fn disconnected() -> PortError {
+    PortError::Busy(
+        "the first PE of this host, which has the NTB devices open, has ended or has disconnected this PE"
+            .into(),
+    )
+}
+
+/// Why nothing is asked of an owner that was late once.
+fn late() -> PortError {
+    PortError::Busy(format!(
+        "the first PE of this host, which has the NTB devices open, did not answer within {REPLY:?}"
+    ))
 }
 
 fn strange() -> PortError {
@@ -142,7 +166,7 @@ impl Owner {
     ) -> Result<(u64, String)> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_gone() {
-            return Err(ended());
+            return Err(self.why());
         }
         let request = Request { op, port, arguments }.encode();
         let files = file.as_slice();
@@ -153,9 +177,14 @@ impl Owner {
         match answered {
             Ok((len @ 1.., _)) => decode_reply(&reply[..len]).unwrap_or_else(|| Err(strange())),
             // An answer that is late would be taken for that to the next question.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.late.store(true, Ordering::SeqCst);
+                self.part();
+                Err(self.why())
+            }
             Ok(_) | Err(_) => {
                 self.part();
-                Err(ended())
+                Err(self.why())
             }
         }
     }
@@ -167,15 +196,23 @@ impl Owner {
         let _ = send(self.socket.as_fd(), &request, &[], MsgFlags::MSG_DONTWAIT);
     }
 
+    /// Why there is no owner any more.
+    fn why(&self) -> PortError {
+        if self.late.load(Ordering::SeqCst) { late() } else { disconnected() }
+    }
+
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// Ends the connection; the thread then notices.
-    fn part(&self) {
+    /// Asks nothing any more; the thread then notices, and the owner, which closes what is open for this process. The
+    /// socket itself is not closed: that tells the owner that no write of this process is under way.
+    pub fn part(&self) {
         self.gone.store(true, Ordering::SeqCst);
-        // One that is closed already has been noticed.
-        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        // A full counter wakes the thread as well.
+        let _ = self.parted.write(1);
+        // One that is closed at the other end has been noticed.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
     }
 }
 
@@ -194,17 +231,19 @@ impl Watch {
     }
 }
 
-/// Waits until the owner has ended, or the ports are not used any more.
+/// Waits until the owner has ended or is not asked any more, or the ports are not used any more.
 fn has_ended(owner: &Owner, stop: &EventFd) -> bool {
     loop {
         // What the kernel tells unasked: that the other end is closed.
         let socket = PollFd::new(owner.socket.as_fd(), PollFlags::empty());
-        let mut fds = [socket, PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        let [parted, stop] =
+            [&owner.parted, stop].map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN));
+        let mut fds = [socket, parted, stop];
         if poll(&mut fds, PollTimeout::NONE).is_err() {
             continue;
         }
-        let [ended, stopped] = fds.each_ref().map(|fd| fd.any().unwrap_or(true));
-        if ended || stopped {
+        let [ended, parted, stopped] = fds.each_ref().map(|fd| fd.any().unwrap_or(true));
+        if ended || parted || stopped {
             return !stopped;
         }
     }

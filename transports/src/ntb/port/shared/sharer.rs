@@ -41,6 +41,8 @@ pub struct Sharer {
     lent: Arc<Lent>,
     place: usize,
     registered: Vec<Registered>,
+    /// The process itself has closed its end: it writes no more.
+    has_left: bool,
 }
 
 struct Registered {
@@ -55,11 +57,16 @@ impl Sharer {
     pub fn new(lent: &Arc<Lent>) -> Result<Sharer> {
         let none = || PortError::Exhausted("too many processes of this host use a port".into());
         let place = lent.share.words.take_place().ok_or_else(none)?;
-        Ok(Sharer { lent: lent.clone(), place, registered: vec![] })
+        Ok(Sharer { lent: lent.clone(), place, registered: vec![], has_left: false })
     }
 
     pub fn place(&self) -> usize {
         self.place
+    }
+
+    /// The process has ended, or does not use the port any more.
+    pub fn leave(&mut self) {
+        self.has_left = true;
     }
 
     /// Rings what the process wants rung.
@@ -115,8 +122,9 @@ impl Sharer {
             _ => return Err(PortError::Invalid("no bytes of memory".into())),
         };
         let region = Region { len, file_offset: offset, ..memory.region() };
-        let address = self.lent.port.register(&region)?;
-        self.keep(address, len, Some(memory))
+        let address = self.lent.port.register_for_other(&region)?;
+        // There may be many, and many processes: the mapping alone is used.
+        self.keep(address, len, Some(memory.without_file()))
     }
 
     fn register_fixed(&mut self, offset: u64, len: u64) -> Result<(u64, String)> {
@@ -202,11 +210,21 @@ impl Sharer {
         let taken = |opening: &&Opening| {
             opening.place != self.place && opening.window == window && opening.meets(slots)
         };
-        match open.iter().find(taken) {
-            None => Ok(()),
-            Some(other) => Err(PortError::Invalid(format!(
+        if let Some(other) = open.iter().find(taken) {
+            return Err(PortError::Invalid(format!(
                 "slots {:?} of window {window} are those of another process",
                 other.slots
+            )));
+        }
+        // What is open and was opened for nobody is the owner's.
+        let asked = |slot: &usize| {
+            open.iter().any(|opening| opening.window == window && opening.slots.contains(slot))
+        };
+        let owners = |slot: &usize| !asked(slot) && (self.lent.share.is_open)(window, *slot);
+        match slots.clone().find(owners) {
+            None => Ok(()),
+            Some(slot) => Err(PortError::Invalid(format!(
+                "slot {slot} of window {window} is that of the process that has the device open"
             ))),
         }
     }
@@ -242,7 +260,10 @@ impl Drop for Sharer {
                 std::mem::forget(known);
             }
         }
-        (self.lent.share.leave)(self.place);
+        // The writes of one that was disconnected still end by themselves, and are counted until then.
+        if self.has_left {
+            (self.lent.share.leave)(self.place);
+        }
     }
 }
 

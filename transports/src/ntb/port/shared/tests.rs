@@ -11,6 +11,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use tombolo_core::transport::Meeting;
 
@@ -34,7 +36,7 @@ fn meeting() -> Meeting {
 impl Beside {
     pub fn of(own: Arc<dyn NtbPort>) -> Beside {
         let meeting = meeting();
-        let desk = Desk::open(&meeting).unwrap();
+        let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
         desk.lend(std::slice::from_ref(&own)).unwrap();
         let mut all = ports(&meeting, PATIENCE).unwrap();
         assert_eq!(all.len(), 1);
@@ -137,22 +139,33 @@ fn processes_have_slots_and_doorbells_of_their_own() {
 
 #[test]
 fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
-    let meeting = meeting();
+    let refused = meeting();
     std::thread::scope(|scope| {
-        let early = scope.spawn(|| ports(&meeting, PATIENCE));
-        let desk = Desk::open(&meeting).unwrap();
-        let waiting = scope.spawn(|| ports(&meeting, PATIENCE));
+        let early = scope.spawn(|| ports(&refused, PATIENCE));
+        let desk = Desk::open(&refused, 3, PATIENCE).unwrap();
+        let waiting = scope.spawn(|| ports(&refused, PATIENCE));
         desk.refuse("the device is on fire");
-        for told in [early, waiting] {
+        // Whoever has opened it goes on.
+        drop(desk);
+        let late = scope.spawn(|| ports(&refused, PATIENCE));
+        for told in [early, waiting, late] {
             let why = told.join().unwrap().err().expect("refused").to_string();
             assert!(why.contains("on fire"), "{why}");
         }
     });
-    // Nobody listens there any more.
-    let why = ports(&meeting, Duration::from_millis(20)).err().expect("nobody").to_string();
+    // Where all have been told, nobody listens any more, nor where nobody comes.
+    let alone = meeting();
+    let desk = Desk::open(&alone, 1, Duration::ZERO).unwrap();
+    desk.refuse("there is nobody");
+    drop(desk);
+    for meeting in [refused, alone] {
+        until("nobody to listen", || listener_of(&meeting).is_err());
+    }
+    let why = ports(&refused, Duration::from_millis(20)).err().expect("nobody").to_string();
     assert!(why.contains("SHMEM_START_TIMEOUT"), "{why}");
     // An owner that ends before it has decided anything, while somebody waits.
-    let desk = Desk::open(&meeting).unwrap();
+    let meeting = meeting();
+    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
     let waiting = raw(&meeting);
     send(waiting.as_fd(), &meeting.token, &[], MsgFlags::empty()).unwrap();
     drop(desk);
@@ -164,19 +177,55 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
 #[test]
 fn ports_that_cannot_be_shared_are_refused_to_all() {
     let meeting = meeting();
-    let desk = Desk::open(&meeting).unwrap();
+    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
     let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
     // One that is borrowed itself is nobody's to lend.
     let own = desk.lend(std::slice::from_ref(&beside.port)).unwrap_err().to_string();
+    drop(desk);
     let told = ports(&meeting, PATIENCE).err().expect("refused").to_string();
     assert!(own.contains("several processes") && told.contains("several processes"), "{told}");
 }
 
-fn raw(meeting: &Meeting) -> OwnedFd {
+/// A connection to whoever listens.
+fn listener_of(meeting: &Meeting) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
-    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting)).unwrap()).unwrap();
-    socket
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
+    Ok(socket)
+}
+
+#[test]
+fn writes_of_a_process_count_until_they_end_or_it_does() {
+    let (bench, a, _b) = connected::<Epf>(Shape::LINUX);
+    let beside = Beside::of(Arc::new(a));
+    let process = || owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    let [disconnected, parts, ends] = [process(), process(), process()];
+    let words = [&disconnected, &parts, &ends].map(|process| process.words.clone());
+    words.iter().for_each(|words| words.writer(0).store(1, Ordering::SeqCst));
+    // Of a port that there is not.
+    disconnected.owner.tell(7, Op::Look);
+    until("it to be disconnected", || disconnected.owner.is_gone());
+    let slots = bench.reachable(0).len();
+    opened(&parts, 1);
+    parts.owner.part();
+    until("its slot to be closed", || bench.reachable(0).len() == slots);
+    drop(ends);
+    until("the process to have left", || words[2].writer(0).load(Ordering::SeqCst) == 0);
+    // Those who come later are served later, by the same thread.
+    drop(process());
+    assert_eq!([0, 1].map(|index| words[index].writer(0).load(Ordering::SeqCst)), [1, 1]);
+}
+
+#[test]
+fn processes_for_which_there_is_no_place_are_told() {
+    let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
+    (2..PLACES).for_each(|_| drop(Raw::of(&beside.meeting)));
+    let why = ports(&beside.meeting, PATIENCE).err().expect("no place").to_string();
+    assert!(why.contains("too many processes"), "{why}");
+}
+
+fn raw(meeting: &Meeting) -> OwnedFd {
+    listener_of(meeting).unwrap()
 }
 
 /// A process that speaks for itself.
@@ -187,8 +236,7 @@ impl Raw {
     fn of(meeting: &Meeting) -> Raw {
         let socket = Raw(raw(meeting));
         socket.send(&meeting.token, &[]);
-        let (count, _) = decode_reply(&socket.hear().unwrap()).unwrap().unwrap();
-        (0..count).for_each(|_| drop(socket.hear().unwrap()));
+        while decode_reply(&socket.hear().unwrap()).unwrap().unwrap().0 > 0 {}
         socket
     }
 
@@ -245,11 +293,61 @@ fn strangers_and_garbage_are_disconnected() {
     assert_eq!(bench.reachable(0), []);
 }
 
+/// A process parts from an owner that lives: it alone has no link any more.
+#[test]
+fn who_parts_from_a_living_owner_takes_nothing_along() {
+    let (bench, a, b) = connected::<Epf>(Shape::LINUX);
+    let beside = Beside::of(Arc::new(a));
+    let before = [&beside.port, &beside.own].map(|port| port.link_state());
+    let memory = opened(&*beside.port, 1);
+    let mut window = beside.port.outbound(0).unwrap();
+    let there = opened(&b, 0);
+    until("an open slot", || store(&mut *window, 0, 1).is_ok());
+    let parts = owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    let mut lost = parts.outbound(0).unwrap();
+    until("an open slot", || store(&mut *lost, 0, 2).is_ok());
+    let slots = bench.reachable(0).len();
+    opened(&parts, 2);
+    parts.link_event();
+    // As when a reply is late.
+    parts.owner.part();
+    assert!(parts.db_wait(0, PATIENCE).link_changed);
+    assert!(!parts.link_state().up && parts.link_event());
+    assert!(matches!(store(&mut *lost, 0, 3), Err(PortError::NotConnected)));
+    until("its slot to be closed", || bench.reachable(0).len() == slots);
+    drop(parts);
+    let after = [&beside.port, &beside.own].map(|port| port.link_state());
+    assert!(after.iter().all(|state| state.up) && before == after, "{after:?}");
+    store(&mut *window, 0, 4).unwrap();
+    assert_eq!(there.load(0), 4);
+    let mut back = b.outbound(0).unwrap();
+    let at = b.capabilities().windows[0].slot_size() as usize;
+    store(&mut *back, at, 5).unwrap();
+    assert_eq!(memory.load(0), 5);
+    // What all see is the owner's, who puts right what another spoils.
+    let words = owner::shared_ports(&beside.meeting, PATIENCE).unwrap().remove(0);
+    words.words.set_up(None);
+    until("the link", || beside.own.link_state().up && beside.port.link_state().up);
+    until("the window", || store(&mut *window, 0, 6).is_ok());
+}
+
+/// How many descriptors of this process, which plays all, are of a file.
+fn descriptors_of(file: &OwnedFd) -> usize {
+    let place = |about: std::fs::Metadata| (about.dev(), about.ino());
+    let of = |path: &Path| std::fs::metadata(path).map(place).ok();
+    let all = Path::new("/proc/self/fd");
+    let own = of(&all.join(file.as_raw_fd().to_string()));
+    // Those of other tests come and go.
+    let opened = std::fs::read_dir(all).unwrap().filter_map(|fd| of(&fd.ok()?.path()));
+    opened.filter(|other| Some(*other) == own).count()
+}
+
 #[test]
 fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let (bench, a, b) = connected::<Epf>(Shape::LINUX);
     let beside = Beside::of(Arc::new(a));
     let memory = opened(&*beside.port, 1);
+    let owners = opened(&*beside.own, 3);
     let reachable = bench.reachable(0);
     let hostile = Raw::of(&beside.meeting);
     let refused = |op, arguments, files: &[BorrowedFd<'_>]| {
@@ -279,7 +377,12 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     let read_only = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     refused(Op::Register, [0, 4096, 0, 0], &[read_only.as_fd()]);
     refused(Op::RegisterFixed, [0, 4096, 0, 0], &[]);
+    // More than a message can have, as where the owner may not open more.
+    let many = [file.as_fd(); 9];
+    let why = hostile.ask(Op::Register, [0, 4096, 0, 0], &many).unwrap_err().to_string();
+    assert!(why.contains("ulimit -n"), "{why}");
     let (address, _) = hostile.ask(Op::Register, [4096, 4096, 0, 0], &[file.as_fd()]).unwrap();
+    assert_eq!(descriptors_of(&file), 2, "this test's; the owner has the memory mapped");
     for (window, slot, at, size) in [
         (2, 0, address, 4096),
         (u64::MAX, 0, address, 4096),
@@ -293,10 +396,15 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
         // Those of another process, in whole and in part.
         (0, 1, address, 4096),
         (0, 0, address, 2 * b.capabilities().windows[0].slot_size()),
+        // Those of the owner.
+        (0, 3, address, 4096),
+        (0, 2, address, 2 * b.capabilities().windows[0].slot_size()),
     ] {
         refused(Op::SetTrans, [window, slot, at, size], &[]);
     }
-    for (window, slot, slots) in [(0, 1, 1), (0, 0, 127), (0, 0, u64::MAX), (7, 0, 1)] {
+    for (window, slot, slots) in
+        [(0, 1, 1), (0, 3, 1), (0, 2, 3), (0, 0, 127), (0, 0, u64::MAX), (7, 0, 1)]
+    {
         refused(Op::ClearTrans, [window, slot, slots, 0], &[]);
     }
     refused(Op::Unregister, [address + 4096, 0, 0, 0], &[]);
@@ -309,5 +417,5 @@ fn requests_that_cannot_be_are_errors_and_touch_nothing_of_others() {
     assert_eq!(bench.reachable(0).len(), reachable.len() + 1);
     drop(hostile);
     until("its slot to be closed", || bench.reachable(0) == reachable);
-    drop(memory);
+    drop((memory, owners));
 }

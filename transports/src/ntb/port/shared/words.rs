@@ -2,14 +2,15 @@
 //! What the processes of a host that use a port share of its state: words in a memory file, which the owner of the
 //! device keeps and all others see.
 //!
-//! The owner believes nothing of it: what another process does to these words can delay or wake, and no more.
+//! The owner believes nothing of it: what another process does to these words can delay or wake, and no more. What a
+//! process has lost, it alone has: the link goes on for the owner and the others.
 
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{Counters, Event, InboundMemory, PcieGen, PortError, Result};
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_core::memory::page_size;
 
@@ -31,10 +32,10 @@ pub struct Counter(pub AtomicU64);
 #[repr(C)]
 pub struct Block {
     form: AtomicU64,
-    /// The generation of the link; 0 when it is down.
-    pub up_generation: AtomicU64,
+    /// The generation of the link; 0 when it is down. Every write reads it: nothing that is written often is near.
+    up_generation: AtomicU64,
     /// Changes whenever the link goes up or down; never 0.
-    pub generation: AtomicU64,
+    generation: AtomicU64,
     /// The link as trained, packed.
     trained: AtomicU64,
     /// Places that have been given to processes, the owner's included.
@@ -78,6 +79,8 @@ struct Place {
 pub struct Words {
     block: NonNull<Block>,
     place: usize,
+    /// This process has nothing of the owner any more.
+    lost: AtomicBool,
     memory: InboundMemory,
 }
 
@@ -126,7 +129,7 @@ impl Words {
 
     fn of(memory: InboundMemory, place: usize) -> Words {
         let block = NonNull::new(memory.base().cast()).expect("a mapping is somewhere");
-        Words { block, place, memory }
+        Words { block, place, lost: AtomicBool::new(false), memory }
     }
 
     /// The file, for other processes.
@@ -147,6 +150,27 @@ impl Words {
     /// A counter for writes of this process that are under way.
     pub fn writer(&self, number: usize) -> &AtomicU64 {
         &self.by_place[self.place].writers[number % WRITERS].0
+    }
+
+    /// The generation of a link that is up, for this process.
+    pub fn up_generation(&self) -> Option<u64> {
+        match self.up_generation.load(Ordering::SeqCst) {
+            _ if self.lost.load(Ordering::SeqCst) => None,
+            0 => None,
+            generation => Some(generation),
+        }
+    }
+
+    /// Changes whenever the link goes up or down, for this process.
+    pub fn generation(&self) -> u64 {
+        let lost = self.lost.load(Ordering::SeqCst);
+        self.generation.load(Ordering::SeqCst).wrapping_add(lost.into())
+    }
+
+    /// The owner has ended, or this process has parted from it: to it the link is down, for good.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+        self.tell();
     }
 
     /// Counts something that this process has done.
@@ -220,14 +244,6 @@ impl Block {
         self.bells.listens.store(on.into(), Ordering::SeqCst);
     }
 
-    /// The generation of a link that is up.
-    pub fn up_generation(&self) -> Option<u64> {
-        match self.up_generation.load(Ordering::SeqCst) {
-            0 => None,
-            generation => Some(generation),
-        }
-    }
-
     /// The link as trained: what others say may be anything.
     pub fn trained(&self) -> Trained {
         let word = self.trained.load(Ordering::Relaxed);
@@ -242,15 +258,22 @@ impl Block {
         let speed = PcieGen::ALL.iter().position(|speed| *speed == trained.speed).unwrap_or(0);
         let (width, payload) = (trained.width.min(0xff), trained.max_payload.min(0xffff));
         let word = speed as u64 | u64::from(width) << 8 | u64::from(payload) << 16;
-        self.trained.store(word, Ordering::Relaxed);
+        // Others read this line on their data paths.
+        if self.trained.load(Ordering::Relaxed) != word {
+            self.trained.store(word, Ordering::Relaxed);
+        }
     }
 
-    /// The owner has ended: the link is down, for good.
-    pub fn lose(&self) {
-        if self.up_generation.swap(0, Ordering::SeqCst) != 0 {
-            self.generation.fetch_add(1, Ordering::SeqCst);
-        }
-        self.tell();
+    /// The link has gone up or down: a new generation, which is returned.
+    pub fn follow(&self, up: bool) -> u64 {
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        self.set_up(if up { Some(generation) } else { None });
+        generation
+    }
+
+    /// Says of which generation the link is that is up, if it is.
+    pub fn set_up(&self, generation: Option<u64>) {
+        self.up_generation.store(generation.unwrap_or(0), Ordering::SeqCst);
     }
 
     /// Has processes that wait look again.
@@ -332,19 +355,28 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_ends_waits_of_another_handle() {
+    fn a_loss_ends_the_waits_of_a_process_and_nothing_of_others() {
         let words = Words::new(1).unwrap();
-        words.up_generation.store(2, Ordering::SeqCst);
-        let place = words.take_place().unwrap();
-        let other = Words::join(words.file().unwrap().try_clone_to_owned().unwrap(), place);
-        let other = other.unwrap();
+        let up = words.follow(true);
+        let join = || {
+            let place = words.take_place().unwrap();
+            Words::join(words.file().unwrap().try_clone_to_owned().unwrap(), place).unwrap()
+        };
+        let (loses, stays) = (join(), join());
+        assert_eq!((loses.up_generation(), loses.generation()), (Some(up), up));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| {
-                let down = || (other.up_generation().is_none(), other.up_generation());
-                other.wait(Duration::from_secs(60), down)
+                let down = || (loses.up_generation().is_none(), loses.generation());
+                loses.wait(Duration::from_secs(60), down)
             });
-            words.lose();
-            assert_eq!(waits.join().unwrap(), None);
+            loses.lose();
+            assert_ne!(waits.join().unwrap(), up);
         });
+        for other in [&words, &stays] {
+            assert_eq!((other.up_generation(), other.generation()), (Some(up), up));
+        }
+        words.follow(false);
+        assert_eq!((loses.up_generation(), stays.up_generation()), (None, None));
+        assert_ne!(stays.generation(), up);
     }
 }
