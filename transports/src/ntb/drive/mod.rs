@@ -217,16 +217,14 @@ impl Transport for Ntb {
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         let settings = self.settings_of(job).map_err(|e| e.to_string())?;
         let place = Place::of(job, settings);
-        if place != Place::Alone && !sharing::can_tell(job) {
+        if place != Place::Alone {
+            // All PEs of a host find the same, so that none waits for another where there are no devices.
             self.check(job, settings)?;
         }
         match place {
-            // Whether there are ports that can be used is found out by the first PE, which tells when they are opened.
+            // Whether ports can be used is tried by the first PE, which tells when they are opened.
             Place::Beside => return Ok(()),
-            Place::First => {
-                self.sharing.begin(job)?;
-                self.sharing.tell(self.check(job, settings))?;
-            }
+            Place::First => self.sharing.begin(job)?,
             Place::Alone => {}
         }
         let hardware = self.hardware(job, settings);

@@ -79,12 +79,6 @@ impl Sharing {
     }
 }
 
-/// Whether PEs of a host tell each other of devices. Otherwise each sees by itself why there are no ports: they cannot
-/// meet, or all PEs are on one host.
-pub fn can_tell(job: &Job<'_>) -> bool {
-    job.meeting.is_some() && (0..job.n_pes()).any(|pe| !job.is_local(pe))
-}
-
 /// The ports that the first PE of this host lends, by [`Side`](crate::ntb::ring::Side).
 pub fn borrowed(job: &Job<'_>) -> Result<[Arc<dyn NtbPort>; 2], String> {
     let ports = ports(&meeting(job)?, job.config.start_timeout).map_err(|e| e.to_string())?;
