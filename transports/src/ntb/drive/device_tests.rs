@@ -10,7 +10,6 @@ use crate::ntb::port::{
     AbsentPort, Event, LinkTiming, NtbPort, PcieGen, amd, engine, epf, intel, plx, switchtec,
 };
 use crate::ntb::ring::choose::LinkCosts;
-use crate::shm::Shm;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
@@ -361,7 +360,7 @@ fn run_on(
                     config: config.expect("a valid environment"),
                     transports: match each {
                         1 => vec![ntb],
-                        _ => vec![ntb, Box::new(Shm::new())],
+                        _ => vec![ntb, crate::create("shm").expect("a back end")],
                     },
                     share_statics: false,
                     several_threads: false,
