@@ -261,15 +261,9 @@ impl<N: Network> Engine<N> {
             Some(copy) => Ok(copy),
             // Operations that end give registrations back.
             None if self.free_rmas.len() < RMAS => Err(self.no_room()),
-            // What goes by another transport from now on must not overtake what was fenced here.
-            None if self.peers[pe as usize].sent_count > 0
-                || self.peers[pe as usize].open.is_some() =>
-            {
-                self.ask_for_answers(pe);
-                Err(Status::Again)
-            }
             None => {
-                // The peer is not lost: another transport may reach it.
+                // The peer is not lost: another transport may reach it. What this context has fenced is complete, or this
+                // had to wait.
                 tracing::warn!(
                     "the network device cannot use {len} bytes of memory at {at:p}, for an operation on PE {pe}: \
                      {why} (the limit of locked memory, ulimit -l, may be too low)"
