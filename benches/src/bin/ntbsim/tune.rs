@@ -126,29 +126,26 @@ pub fn tune(json: bool) -> Result<(), String> {
     }
 }
 
+/// From which the others differ in a few points.
+const BASE: Setup =
+    Setup { profile: Profile::Plx8749, writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
+
 pub(crate) fn setups() -> Vec<Setup> {
-    let base = Setup {
-        profile: Profile::Plx8749,
-        writer: Writer::Cpu,
-        hosts: 3,
-        window: 64 << 20,
-        cores: 1,
-    };
     let mut setups = Vec::new();
     for profile in [Profile::Plx8749, Profile::IntelGen3] {
         for writer in [Writer::Cpu, Writer::Dma] {
             for hosts in [2, 3, 7] {
-                setups.push(Setup { profile, writer, hosts, ..base });
+                setups.push(Setup { profile, writer, hosts, ..BASE });
             }
         }
     }
     // Another Gen4 link is as the Gen3 link of twice the width: one of it is enough.
-    setups.push(Setup { profile: Profile::Switchtec, hosts: 4, ..base });
+    setups.push(Setup { profile: Profile::Switchtec, hosts: 4, ..BASE });
     for writer in [Writer::Cpu, Writer::Dma] {
-        setups.push(Setup { writer, hosts: 16, ..base });
-        setups.push(Setup { writer, window: 128 << 10, ..base });
-        setups.push(Setup { writer, cores: 3, ..base });
-        setups.push(Setup { writer, cores: 3, hosts: 7, window: 1 << 20, ..base });
+        setups.push(Setup { writer, hosts: 16, ..BASE });
+        setups.push(Setup { writer, window: 128 << 10, ..BASE });
+        setups.push(Setup { writer, cores: 3, ..BASE });
+        setups.push(Setup { writer, cores: 3, hosts: 7, window: 1 << 20, ..BASE });
     }
     setups
 }
@@ -353,19 +350,12 @@ mod tests {
     /// A part of the table that takes seconds. In a small window nothing suits all loads.
     #[test]
     fn choices_are_close_to_the_best_that_a_search_finds() {
-        let base = Setup {
-            profile: Profile::Plx8749,
-            writer: Writer::Cpu,
-            hosts: 3,
-            window: 64 << 20,
-            cores: 1,
-        };
         let setups = [
-            Setup { hosts: 7, ..base },
-            Setup { writer: Writer::Dma, hosts: 5, ..base },
-            Setup { profile: Profile::IntelGen3, ..base },
-            Setup { window: 128 << 10, ..base },
-            Setup { cores: 3, ..base },
+            Setup { hosts: 7, ..BASE },
+            Setup { writer: Writer::Dma, hosts: 5, ..BASE },
+            Setup { profile: Profile::IntelGen3, ..BASE },
+            Setup { window: 128 << 10, ..BASE },
+            Setup { cores: 3, ..BASE },
         ];
         let some = |setup: &Setup| {
             let mut all = loads(setup);

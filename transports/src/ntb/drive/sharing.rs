@@ -6,7 +6,7 @@
 
 use super::hardware::Hardware;
 use crate::ntb::NtbSettings;
-use crate::ntb::port::shared::{Desk, ports};
+use crate::ntb::port::shared::{Server, ports};
 use crate::ntb::port::{AbsentPort, NtbPort};
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
@@ -38,43 +38,43 @@ impl Place {
 /// Where the PE that is first lends its ports.
 #[derive(Default)]
 pub struct Sharing {
-    desk: OnceLock<Desk>,
+    server: OnceLock<Server>,
 }
 
 impl Sharing {
     /// Has the others wait for what becomes of the devices.
     pub fn begin(&self, job: &Job<'_>) -> Result<(), String> {
-        if self.desk.get().is_none() {
+        if self.server.get().is_none() {
             let others = (0..job.n_pes()).filter(|pe| *pe != job.pe && job.is_local(*pe)).count();
-            let desk = Desk::open(&meeting(job)?, others, job.config.start_timeout);
-            let desk =
-                desk.map_err(|e| format!("sharing NTB devices with the PEs of its host: {e}"))?;
+            let server = Server::open(&meeting(job)?, others, job.config.start_timeout);
+            let server =
+                server.map_err(|e| format!("sharing NTB devices with the PEs of its host: {e}"))?;
             // Nobody else opens one.
-            let _ = self.desk.set(desk);
+            let _ = self.server.set(server);
         }
         Ok(())
     }
 
     /// Tells the others that there are no ports, if this is why.
     pub fn tell<T, E: Display>(&self, found: Result<T, E>) -> Result<T, E> {
-        if let (Some(desk), Err(why)) = (self.desk.get(), &found) {
-            desk.refuse(&format!("the first PE of this host has no NTB ports: {why}"));
+        if let (Some(server), Err(why)) = (self.server.get(), &found) {
+            server.refuse(&format!("the first PE of this host has no NTB ports: {why}"));
         }
         found
     }
 
     /// Lends the ports of a host, if there are others.
     pub fn lend(&self, hardware: &Hardware) -> Result<(), String> {
-        let Some(desk) = self.desk.get() else { return Ok(()) };
+        let Some(server) = self.server.get() else { return Ok(()) };
         let present = hardware.ports.iter().filter(|port| !port.is_absent());
         let present: Vec<Arc<dyn NtbPort>> = present.cloned().collect();
-        desk.lend(&present).map_err(|error| error.to_string())
+        server.lend(&present).map_err(|error| error.to_string())
     }
 
     /// Nobody else uses the ports any more, or not for long.
     pub fn end(&mut self) {
-        if let Some(desk) = self.desk.take() {
-            desk.await_end();
+        if let Some(server) = self.server.take() {
+            server.await_end();
         }
     }
 }

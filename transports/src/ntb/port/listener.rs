@@ -14,6 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tombolo_core::threads::spawn_without_signals;
 
+/// How long to pause between looks at doorbells that interrupt nobody, after so long a wait.
+pub fn pause_between_looks(waited: Duration) -> Duration {
+    (waited / 8).clamp(Duration::from_micros(20), Duration::from_millis(1))
+}
+
 /// What raises events.
 pub trait Source: Send + Sync + 'static {
     /// One for each interrupt vector; 64 at most.

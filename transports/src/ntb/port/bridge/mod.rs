@@ -10,7 +10,7 @@
 //! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody. A word behind the first slot of window 0 where those of the chip cannot be used: whoever waits looks at it |
 //! | scratchpad | a register; a word behind the first slot of window 0 where the chip has too few |
 //!
-//! - A device belongs to one process, which may let others of its host use the port ([`near`]). When all
+//! - A device belongs to one process, which may let others of its host use the port ([`client`]). When all
 //!   have ended, however they did, the kernel resets the device, and the peer sees the link go down.
 //! - A process without an IOMMU before its device cannot open a window and is refused: the bridge
 //!   would lead its peer to all memory of the machine.
@@ -20,11 +20,11 @@
 //!   lie inside of the window, and where it lies about them, its own host loses data.
 
 mod chip;
+pub mod client;
 mod core;
 mod device;
 mod engines;
 mod layout;
-pub mod near;
 mod outbound;
 mod reach;
 #[cfg(any(test, feature = "testing"))]
@@ -37,7 +37,7 @@ pub use engines::Offer;
 
 use self::core::{Behind, Core};
 use super::engine::{Attendant, Engine, PER_HANDLE};
-use super::listener::Listener;
+use super::listener::{Listener, pause_between_looks};
 use super::shared::Share;
 use super::slots::SlottedOutbound;
 use super::{
@@ -51,12 +51,8 @@ use std::time::{Duration, Instant};
 
 /// Between looks at a link whose interrupt may have been lost.
 const LINK_POLL_MS: u32 = 1;
-/// Whoever waits for doorbells that interrupt nobody pauses between looks: for this part of the time that
-/// it has waited, and never shorter or longer than this.
-const PAUSE_SHARE: u32 = 8;
 /// A first guess of what it costs to have an engine begin.
 const START_NS: u64 = 1000;
-const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// One end of a link of a bridge.
 pub struct BridgePort {
@@ -377,7 +373,7 @@ impl NtbPort for BridgePort {
             self.core.collect();
             let waited = begun.elapsed();
             let left = timeout.saturating_sub(waited);
-            let pause = (waited / PAUSE_SHARE).clamp(PAUSES[0], PAUSES[1]);
+            let pause = pause_between_looks(waited);
             let (done, wake) = self.core.waiters.wait(left.min(pause), look);
             if done || left.is_zero() {
                 return wake;
@@ -425,7 +421,7 @@ impl NtbPort for BridgePort {
     }
 
     fn share(&self) -> Result<Share> {
-        near::share(&self.core)
+        client::share(&self.core)
     }
 
     fn describe(&self) -> String {

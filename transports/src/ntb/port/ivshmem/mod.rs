@@ -14,20 +14,20 @@
 //!   checked by whoever uses it.
 //! - A link has two sides. Which one a device is follows from the number that the
 //!   [`server`] gives it.
-//! - A device belongs to one process, which may let others of its host use the port ([`near`]).
+//! - A device belongs to one process, which may let others of its host use the port ([`client`]).
 //! - A process that dies leaves its side enabled until another opens the device, as a bridge does; a
 //!   virtual machine that ends does not: the [`server`] disables its side.
 
+pub mod client;
 mod device;
 mod layout;
-pub mod near;
 mod outbound;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
 use super::listener::{self, Listener, Source, Waiters};
-use super::shared::{Near, Share, Words};
+use super::shared::{Client, Share, Words};
 use super::slots;
 use super::vfio;
 use super::{
@@ -235,7 +235,7 @@ impl NtbPort for IvshmemPort {
     }
 
     fn link_state(&self) -> LinkState {
-        Near::link_state(&self.core)
+        Client::link_state(&self.core)
     }
 
     fn link_event(&self) -> bool {
@@ -339,7 +339,7 @@ impl NtbPort for IvshmemPort {
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
         self.check_slots(window, 0, 1)?;
-        Near::outbound(&self.core, window)
+        Client::outbound(&self.core, window)
     }
 
     fn db_read(&self) -> u64 {
@@ -412,7 +412,7 @@ impl NtbPort for IvshmemPort {
     }
 
     fn share(&self) -> Result<Share> {
-        near::share(&self.core, &self.waiters)
+        client::share(&self.core, &self.waiters)
     }
 
     fn describe(&self) -> String {

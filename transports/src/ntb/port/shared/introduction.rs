@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the owner of a device makes a port known to another process: what the port has, and what is needed to use it.
 
+use super::client::{Client, DeviceShare, Given, Kind, Share};
 use super::message::{bytes_of, words_of};
-use super::near::{DeviceShare, Given, Kind, Near, Share};
 use super::words::Words;
-use crate::ntb::port::bridge::near::BridgeNear;
+use crate::ntb::port::bridge::client::BridgeClient;
 use crate::ntb::port::{
     Arrival, Capabilities, DoorbellDelivery, LinkEvent, PortError, Result, Window, ivshmem,
 };
@@ -87,7 +87,7 @@ const DELIVERIES: [DoorbellDelivery; 3] = [
 pub struct Accepted {
     pub capabilities: Capabilities,
     pub words: Arc<Words>,
-    pub near: Arc<dyn Near>,
+    pub client: Arc<dyn Client>,
     /// Whether its owner has DMA engines.
     pub has_engines: bool,
 }
@@ -141,11 +141,11 @@ fn read(bytes: &[u8], files: Vec<OwnedFd>) -> Option<Result<Accepted>> {
     let make = || {
         let words = Arc::new(Words::join(words, place)?);
         let given = Given { details, words: words.clone(), page, device };
-        let near: Arc<dyn Near> = match kind {
-            Kind::Bridge => Arc::new(BridgeNear::new(given)?),
-            Kind::Ivshmem => ivshmem::near::open(given)?,
+        let client: Arc<dyn Client> = match kind {
+            Kind::Bridge => Arc::new(BridgeClient::new(given)?),
+            Kind::Ivshmem => ivshmem::client::open(given)?,
         };
-        Ok(Accepted { capabilities, words, near, has_engines: flags & 8 != 0 })
+        Ok(Accepted { capabilities, words, client, has_engines: flags & 8 != 0 })
     };
     Some(make())
 }

@@ -3,10 +3,10 @@
 //!
 //! | of a port | in the other processes |
 //! |---|---|
-//! | outbound window, the peer's open slots | mapped, from the descriptor that the owner has passed ([`Near`]): nobody else takes part in a write |
+//! | outbound window, the peer's open slots | mapped, from the descriptor that the owner has passed ([`Client`]): nobody else takes part in a write |
 //! | state of the link, doorbells that have rung, masks | [`Words`] in a memory file, which the owner's thread keeps when the device interrupts; who waits sleeps on one of them |
 //! | ringing the peer | a register or memory, where the kind of port says which; else the owner does it, and is told by a message that is not answered |
-//! | registered memory, translations, scratchpads, the link | requests to the owner, which a thread of it serves ([`Desk`]) |
+//! | registered memory, translations, scratchpads, the link | requests to the owner, which a thread of it serves ([`Server`]) |
 //! | DMA engines | none: they are the owner's |
 //!
 //! - The IOMMU opens memory of all to the device on behalf of the owner, which maps it from the memory file that it is
@@ -17,21 +17,22 @@
 //! - Processes are of one user and one job, who have met through the launcher. What they say is checked all the same: no
 //!   request makes the owner touch memory that is not there, or close what is another's.
 
-mod desk;
+mod client;
 mod introduction;
 mod message;
-mod near;
 mod owner;
+mod server;
 mod sharer;
 #[cfg(test)]
 pub mod tests;
 mod words;
 
-pub use desk::Desk;
-pub use near::{DeviceShare, Given, Kind, Near, Share};
+pub use client::{Client, DeviceShare, Given, Kind, Share};
 pub use owner::ports;
+pub use server::Server;
 pub use words::{BELLS, PLACES, Words};
 
+use super::listener::pause_between_looks;
 use super::{
     BusAddress, Capabilities, Counters, InboundMemory, LinkState, NtbPort, Outbound, PortError,
     Region, Result, Wake,
@@ -46,10 +47,6 @@ use tombolo_core::board::monotonic_ns;
 
 /// Between looks at a link that the owner is asked for: it looks by itself more often.
 const LOOK_NS: u64 = 10_000_000;
-/// Whoever waits for doorbells of which nothing tells pauses between looks: for this part of the time that it has waited,
-/// and never shorter or longer than this.
-const PAUSE_SHARE: u32 = 8;
-const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// A port that another process has open.
 pub struct SharedPort {
@@ -58,7 +55,7 @@ pub struct SharedPort {
     capabilities: Capabilities,
     has_engines: bool,
     words: Arc<Words>,
-    near: Arc<dyn Near>,
+    client: Arc<dyn Client>,
     owner: Arc<Owner>,
     _watch: Arc<Watch>,
     seen_generation: AtomicU64,
@@ -67,15 +64,15 @@ pub struct SharedPort {
 
 impl SharedPort {
     fn new(index: usize, accepted: Accepted, owner: Arc<Owner>, watch: Arc<Watch>) -> SharedPort {
-        let Accepted { capabilities, words, near, has_engines } = accepted;
-        let (seen_generation, looked) = (AtomicU64::new(near.generation()), AtomicU64::new(0));
+        let Accepted { capabilities, words, client, has_engines } = accepted;
+        let (seen_generation, looked) = (AtomicU64::new(client.generation()), AtomicU64::new(0));
         let _watch = watch;
         SharedPort {
             index,
             capabilities,
             has_engines,
             words,
-            near,
+            client,
             owner,
             _watch,
             seen_generation,
@@ -102,7 +99,7 @@ impl SharedPort {
     /// Where memory is in the window that is fixed; none where it is elsewhere, or there is no such window.
     fn in_fixed(&self, region: &Region<'_>) -> Option<u64> {
         let window = self.capabilities.windows.first().filter(|window| window.fixed)?;
-        let (base, _) = self.near.fixed(0)?;
+        let (base, _) = self.client.fixed(0)?;
         let offset = region.base.addr().wrapping_sub(base.as_ptr().addr()) as u64;
         let inside = offset < window.size && region.len <= window.size - offset;
         inside.then_some(offset)
@@ -136,11 +133,11 @@ impl NtbPort for SharedPort {
             self.looked.store(now, Ordering::Relaxed);
             self.owner.tell(self.index, Op::Look);
         }
-        self.near.link_state()
+        self.client.link_state()
     }
 
     fn link_event(&self) -> bool {
-        let now = self.near.generation();
+        let now = self.client.generation();
         self.seen_generation.swap(now, Ordering::Relaxed) != now
     }
 
@@ -157,7 +154,7 @@ impl NtbPort for SharedPort {
         if !shape.is_some_and(|shape| shape.fixed) {
             return InboundMemory::new(len);
         }
-        let fixed = self.near.fixed(first_slot * slot_size as usize);
+        let fixed = self.client.fixed(first_slot * slot_size as usize);
         let (base, mapping) = fixed.ok_or(PortError::Unsupported("memory"))?;
         // SAFETY: inside this side's window, as was checked. The peer may write there only when the slots are opened,
         // and even then only what nobody takes for anything but bytes.
@@ -205,32 +202,32 @@ impl NtbPort for SharedPort {
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
         self.check_slots(window, 0, 1)?;
-        self.near.outbound(window)
+        self.client.outbound(window)
     }
 
     fn db_read(&self) -> u64 {
-        self.near.pending() & self.db_valid_mask()
+        self.client.pending() & self.db_valid_mask()
     }
 
     fn db_clear(&self, bits: u64) {
-        self.near.clear(bits);
+        self.client.clear(bits);
     }
 
     fn db_read_mask(&self) -> u64 {
-        self.near.mask() & self.db_valid_mask()
+        self.client.mask() & self.db_valid_mask()
     }
 
     fn db_set_mask(&self, bits: u64) {
-        self.near.set_mask(bits);
+        self.client.set_mask(bits);
     }
 
     fn db_clear_mask(&self, bits: u64) {
-        self.near.clear_mask(bits);
+        self.client.clear_mask(bits);
     }
 
     fn peer_db_set(&self, bits: u64) {
         let bits = bits & self.db_valid_mask();
-        if bits != 0 && !self.near.ring(bits) {
+        if bits != 0 && !self.client.ring(bits) {
             // Whoever has found none there tells of all.
             if self.words.to_ring().fetch_or(bits, Ordering::SeqCst) == 0 {
                 self.owner.tell(self.index, Op::Ring);
@@ -242,21 +239,21 @@ impl NtbPort for SharedPort {
         let bits = bits & self.db_valid_mask();
         let look = || {
             // In this order: a ringer sets the bit before it reads the mask.
-            let masked = self.near.mask();
-            let pending = self.near.pending() & bits & !masked;
+            let masked = self.client.mask();
+            let pending = self.client.pending() & bits & !masked;
             let link_changed =
-                self.near.generation() != self.seen_generation.load(Ordering::Relaxed);
+                self.client.generation() != self.seen_generation.load(Ordering::Relaxed);
             let done = pending != 0 || link_changed;
             (done, (done, Wake { pending, link_changed, transferred: false }))
         };
-        if !self.near.looks() {
+        if !self.client.looks() {
             return self.words.wait(timeout, look).1;
         }
         let begun = Instant::now();
         loop {
             let waited = begun.elapsed();
             let left = timeout.saturating_sub(waited);
-            let pause = (waited / PAUSE_SHARE).clamp(PAUSES[0], PAUSES[1]);
+            let pause = pause_between_looks(waited);
             let (done, wake) = self.words.wait(left.min(pause), look);
             if done || left.is_zero() {
                 return wake;

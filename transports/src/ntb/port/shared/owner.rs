@@ -2,10 +2,10 @@
 //! The process that has the devices open, as another one of its host reaches it.
 
 use super::SharedPort;
-use super::desk::name_of;
+use super::client::Client;
 use super::introduction;
 use super::message::{ARGUMENTS, BYTES_MAX, Op, REPLY_BYTES, Request, decode_reply, receive, send};
-use super::near::Near;
+use super::server::name_of;
 use crate::ntb::port::{NtbPort, PortError, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -93,8 +93,8 @@ pub fn shared_ports(meeting: &Meeting, limit: Duration) -> Result<Vec<SharedPort
     let parted = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
     let parted = parted.map_err(|e| PortError::system("watching the first PE of this host", e))?;
     let owner = Arc::new(Owner { socket, asking: Mutex::new(()), gone, late, parted });
-    let nears = told.iter().map(|port| port.near.clone()).collect();
-    let watch = Watch::start(owner.clone(), nears);
+    let clients = told.iter().map(|port| port.client.clone()).collect();
+    let watch = Watch::start(owner.clone(), clients);
     let watch = watch.map_err(|e| PortError::system("starting the thread of NTB ports", e))?;
     let watch = Arc::new(watch);
     let port = |(index, accepted)| SharedPort::new(index, accepted, owner.clone(), watch.clone());
@@ -217,13 +217,13 @@ impl Owner {
 }
 
 impl Watch {
-    fn start(owner: Arc<Owner>, nears: Vec<Arc<dyn Near>>) -> io::Result<Watch> {
+    fn start(owner: Arc<Owner>, clients: Vec<Arc<dyn Client>>) -> io::Result<Watch> {
         let stop = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
         let own = stop.clone();
         let watch = move || {
             if has_ended(&owner, &own) {
                 owner.gone.store(true, Ordering::SeqCst);
-                nears.iter().for_each(|near| near.abandon());
+                clients.iter().for_each(|client| client.abandon());
             }
         };
         let thread = Some(spawn_without_signals("shmem-ntb-owner", watch)?);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the owner of devices does for one other process, and takes back when that has ended.
 
+use super::client::Share;
 use super::message::{Op, Request};
-use super::near::Share;
 use crate::ntb::port::{BusAddress, InboundMemory, NtbPort, PortError, Region, Result};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -173,10 +173,15 @@ impl Sharer {
         let slots = self.slots(window, slot, |slot_size| size.div_ceil(slot_size))?;
         let mut open = self.lent.open();
         self.check_others(&open, window, &slots)?;
-        // What fails may have closed what was there, and leaves nothing open.
-        open.retain(|opening| !opening.is_in(self.place, window, &slots));
-        open.push(Opening { place: self.place, window, slots });
-        self.lent.port.mw_set_trans(window, slot, address, size)
+        let own = |opening: &Opening| opening.place == self.place && opening.window == window;
+        let had_some = open.iter().any(|opening| own(opening) && opening.meets(&slots));
+        let set = self.lent.port.mw_set_trans(window, slot, address, size);
+        // A link that is down may still have what was there before; of other slots nothing is open where that fails.
+        if set.is_ok() || had_some {
+            open.retain(|opening| !opening.is_in(self.place, window, &slots));
+            open.push(Opening { place: self.place, window, slots });
+        }
+        set
     }
 
     fn clear_trans(&self, window: usize, slot: usize, count: usize) -> Result<()> {

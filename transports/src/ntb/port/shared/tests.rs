@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports that are used beside the process that has them open: here by threads, over the same sockets.
 
-use super::desk::name_of;
 use super::message::{BYTES_MAX, Op, Request, decode_reply, receive, send};
+use super::server::name_of;
 use super::*;
 use crate::ntb::port::bridge::testing::cases::{PATIENCE, connected, pair, until};
 use crate::ntb::port::bridge::testing::store;
@@ -23,7 +23,7 @@ pub struct Beside {
     /// As its owner has it.
     pub own: Arc<dyn NtbPort>,
     pub meeting: Meeting,
-    pub desk: Desk,
+    pub server: Server,
 }
 
 /// One that no other test has.
@@ -36,11 +36,11 @@ fn meeting() -> Meeting {
 impl Beside {
     pub fn of(own: Arc<dyn NtbPort>) -> Beside {
         let meeting = meeting();
-        let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
-        desk.lend(std::slice::from_ref(&own)).unwrap();
+        let server = Server::open(&meeting, 1, PATIENCE).unwrap();
+        server.lend(std::slice::from_ref(&own)).unwrap();
         let mut all = ports(&meeting, PATIENCE).unwrap();
         assert_eq!(all.len(), 1);
-        Beside { port: all.remove(0), own, meeting, desk }
+        Beside { port: all.remove(0), own, meeting, server }
     }
 
     /// Another process.
@@ -51,7 +51,7 @@ impl Beside {
 
 /// The owner of a port ends, whose peer has enabled the link: whoever uses the port beside it sees the link go down.
 pub fn is_lost_with_its_owner(beside: Beside, peer: &dyn NtbPort) {
-    let Beside { port, own, desk, .. } = beside;
+    let Beside { port, own, server, .. } = beside;
     port.link_enable().unwrap();
     until("the link", || port.link_state().up && peer.link_state().up);
     let memory = peer.inbound_memory(0, 0, 4096).unwrap();
@@ -64,7 +64,7 @@ pub fn is_lost_with_its_owner(beside: Beside, peer: &dyn NtbPort) {
     port.link_event();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| port.db_wait(1, PATIENCE).link_changed);
-        drop((desk, own));
+        drop((server, own));
         assert!(waits.join().unwrap());
     });
     until("the link to be lost", || !port.link_state().up);
@@ -142,11 +142,11 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
     let refused = meeting();
     std::thread::scope(|scope| {
         let early = scope.spawn(|| ports(&refused, PATIENCE));
-        let desk = Desk::open(&refused, 3, PATIENCE).unwrap();
+        let server = Server::open(&refused, 3, PATIENCE).unwrap();
         let waiting = scope.spawn(|| ports(&refused, PATIENCE));
-        desk.refuse("the device is on fire");
+        server.refuse("the device is on fire");
         // Whoever has opened it goes on.
-        drop(desk);
+        drop(server);
         let late = scope.spawn(|| ports(&refused, PATIENCE));
         for told in [early, waiting, late] {
             let why = told.join().unwrap().err().expect("refused").to_string();
@@ -155,9 +155,9 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
     });
     // Where all have been told, nobody listens any more, nor where nobody comes.
     let alone = meeting();
-    let desk = Desk::open(&alone, 1, Duration::ZERO).unwrap();
-    desk.refuse("there is nobody");
-    drop(desk);
+    let server = Server::open(&alone, 1, Duration::ZERO).unwrap();
+    server.refuse("there is nobody");
+    drop(server);
     for meeting in [refused, alone] {
         until("nobody to listen", || listener_of(&meeting).is_err());
     }
@@ -165,10 +165,10 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
     assert!(why.contains("SHMEM_START_TIMEOUT"), "{why}");
     // An owner that ends before it has decided anything, while somebody waits.
     let meeting = meeting();
-    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
+    let server = Server::open(&meeting, 1, PATIENCE).unwrap();
     let waiting = raw(&meeting);
     send(waiting.as_fd(), &meeting.token, &[], MsgFlags::empty()).unwrap();
-    drop(desk);
+    drop(server);
     // The greeting may have been read or not.
     let heard = receive(waiting.as_fd(), &mut [0; 64], MsgFlags::empty());
     assert!(matches!(heard, Ok((0, _)) | Err(_)), "{heard:?}");
@@ -177,11 +177,11 @@ fn who_comes_before_the_owner_waits_for_it_and_is_told_why_there_is_nothing() {
 #[test]
 fn ports_that_cannot_be_shared_are_refused_to_all() {
     let meeting = meeting();
-    let desk = Desk::open(&meeting, 1, PATIENCE).unwrap();
+    let server = Server::open(&meeting, 1, PATIENCE).unwrap();
     let beside = Beside::of(Arc::new(pair::<Epf>(Shape::LINUX).1));
     // One that is borrowed itself is nobody's to lend.
-    let own = desk.lend(std::slice::from_ref(&beside.port)).unwrap_err().to_string();
-    drop(desk);
+    let own = server.lend(std::slice::from_ref(&beside.port)).unwrap_err().to_string();
+    drop(server);
     let told = ports(&meeting, PATIENCE).err().expect("refused").to_string();
     assert!(own.contains("several processes") && told.contains("several processes"), "{told}");
 }

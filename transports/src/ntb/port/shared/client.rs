@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A port as processes of this host use it beside the one that has its device open. Whoever made it has checked what the
+/// A port as a process of this host uses it that has not opened its device. Whoever made it has checked what the
 /// numbers of the calls may be.
-pub trait Near: Send + Sync {
+pub trait Client: Send + Sync {
     /// The link as it is now, by words that everybody sees.
     fn link_state(&self) -> LinkState;
 

@@ -64,18 +64,18 @@ struct Common {
     left: Condvar,
 }
 
-/// The desk. It closes with this value, unless there are others to be told that there are no ports: then its thread
+/// The server. It closes with this value, unless there are others to be told that there are no ports: then its thread
 /// stays until all have been.
-pub struct Desk {
+pub struct Server {
     common: Arc<Common>,
     thread: Option<JoinHandle<()>>,
     /// How much later than this process others may come.
     limit: Duration,
 }
 
-impl Desk {
+impl Server {
     /// Opens it for so many others, which may come up to `limit` later. Who comes waits until something is decided.
-    pub fn open(meeting: &Meeting, others: usize, limit: Duration) -> io::Result<Desk> {
+    pub fn open(meeting: &Meeting, others: usize, limit: Duration) -> io::Result<Server> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(listener.as_raw_fd(), &UnixAddr::new_abstract(&name_of(meeting))?)?;
@@ -83,10 +83,10 @@ impl Desk {
         let common = Arc::new(Common::new()?);
         let (token, own) = (meeting.token, common.clone());
         let serve = move || {
-            Server { listener, token, connections: vec![], common: own, untold: others }.serve();
+            Serving { listener, token, connections: vec![], common: own, untold: others }.serve();
         };
-        let thread = Some(spawn_without_signals("shmem-ntb-desk", serve)?);
-        Ok(Desk { common, thread, limit })
+        let thread = Some(spawn_without_signals("shmem-ntb-server", serve)?);
+        Ok(Server { common, thread, limit })
     }
 
     /// Tells all why there are no ports.
@@ -119,10 +119,10 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Server {
     fn drop(&mut self) {
         if matches!(*self.common.decision(), Decision::Refused { .. }) {
-            // Whoever opened the desk goes on without ports at once, and others have not come yet.
+            // Whoever opened the server goes on without ports at once, and others have not come yet.
             return;
         }
         self.common.decide(Decision::Closed);
@@ -170,7 +170,7 @@ impl Common {
 }
 
 /// What the thread has.
-struct Server {
+struct Serving {
     listener: OwnedFd,
     token: [u8; 8],
     connections: Vec<Connection>,
@@ -208,7 +208,7 @@ impl Drop for User {
     }
 }
 
-impl Server {
+impl Serving {
     fn serve(mut self) {
         let mut message = vec![0; BYTES_MAX];
         loop {
@@ -230,7 +230,16 @@ impl Server {
             }
             let mut ready_ones = ready[2..].iter();
             self.connections.retain_mut(|connection| {
-                !ready_ones.next().unwrap_or(&false) || connection.hear(&self.token, &mut message)
+                if !ready_ones.next().unwrap_or(&false)
+                    || connection.hear(&self.token, &mut message)
+                {
+                    return true;
+                }
+                // One that only says no more may still write.
+                if is_closed(connection.socket.as_fd()) {
+                    connection.leave();
+                }
+                false
             });
             if ready[1] {
                 self.admit();
@@ -368,23 +377,11 @@ impl Connection {
         // Whoever has not said who it is passes no descriptors.
         let files_max = if matches!(self.state, State::User(_)) { FILES_MAX } else { 0 };
         let mut received = match passing::receive(self.socket.as_fd(), message, files_max, flags) {
-            Ok(received) if received.len == 0 => {
-                // One that only says no more may still write.
-                if is_closed(self.socket.as_fd()) {
-                    self.leave();
-                }
-                return false;
-            }
-            Ok(received) if received.is_cut => return false,
+            Ok(received) if received.len == 0 || received.is_cut => return false,
             Ok(received) => received,
             Err(error) => {
                 let again = [Errno::EAGAIN as i32, Errno::EINTR as i32];
-                let again = error.raw_os_error().is_some_and(|number| again.contains(&number));
-                if !again {
-                    // The other end was closed before it had read all.
-                    self.leave();
-                }
-                return again;
+                return error.raw_os_error().is_some_and(|number| again.contains(&number));
             }
         };
         let message = &message[..received.len];

@@ -10,7 +10,7 @@ use super::device::{BARS, Device, PciDevice};
 use super::layout::{self, Page};
 use super::outbound::Target;
 use super::reach::Reach;
-use crate::ntb::port::shared::{DeviceShare, Given, Kind, Near, Share};
+use crate::ntb::port::shared::{Client, DeviceShare, Given, Kind, Share};
 use crate::ntb::port::slots::SlottedOutbound;
 use crate::ntb::port::vfio;
 use crate::ntb::port::{Event, LinkState, Outbound, PortError, Result};
@@ -51,15 +51,15 @@ pub fn share(core: &Arc<Core>) -> Result<Share> {
 }
 
 /// The port.
-pub struct BridgeNear {
+pub struct BridgeClient {
     reach: Arc<Reach>,
     /// By bit.
     bells: Vec<Option<Bell>>,
 }
 
-impl BridgeNear {
+impl BridgeClient {
     /// From what the owner has told. Refuses what cannot be.
-    pub fn new(given: Given) -> Result<BridgeNear> {
+    pub fn new(given: Given) -> Result<BridgeClient> {
         let Given { details, words, page, device } = given;
         let broken = || PortError::Invalid("what is told of a port cannot be".into());
         let device: Arc<dyn Device> = match device.here::<Arc<dyn Device>>() {
@@ -101,11 +101,11 @@ impl BridgeNear {
         let bells = bells.as_chunks::<BELL>().0.iter().map(bell).collect();
         let page = Page::join(page.ok_or_else(broken)?)?;
         let reach = Reach { device, apertures, windows, page, words, doorbell_bits };
-        Ok(BridgeNear { reach: Arc::new(reach), bells })
+        Ok(BridgeClient { reach: Arc::new(reach), bells })
     }
 }
 
-impl Near for BridgeNear {
+impl Client for BridgeClient {
     fn link_state(&self) -> LinkState {
         let words = &self.reach.words;
         let trained = words.trained();

@@ -7,7 +7,7 @@ use super::layout::Shared;
 use super::outbound::{Left, Target};
 use super::{BITS, Core};
 use crate::ntb::port::listener::Waiters;
-use crate::ntb::port::shared::{DeviceShare, Given, Kind, Near, Share};
+use crate::ntb::port::shared::{Client, DeviceShare, Given, Kind, Share};
 use crate::ntb::port::slots::SlottedOutbound;
 use crate::ntb::port::vfio;
 use crate::ntb::port::{Event, LinkState, Outbound, PcieGen, PortError, Result};
@@ -42,7 +42,7 @@ pub(super) fn share(core: &Arc<Core>, waiters: &Waiters) -> Result<Share> {
 }
 
 /// The port, from what the owner has told. Refuses what cannot be.
-pub fn open(given: Given) -> Result<Arc<dyn Near>> {
+pub fn open(given: Given) -> Result<Arc<dyn Client>> {
     let device: Arc<dyn Device> = match given.device.here::<Arc<dyn Device>>() {
         Ok(double) => double,
         Err(share) => {
@@ -59,7 +59,7 @@ pub fn open(given: Given) -> Result<Arc<dyn Near>> {
     Ok(Arc::new(Arc::new(Core { device, shared, side, words: given.words, is_lent })))
 }
 
-impl Near for Arc<Core> {
+impl Client for Arc<Core> {
     /// There is no line: the figures of one with a single lane of the first generation.
     fn link_state(&self) -> LinkState {
         LinkState {
